@@ -108,7 +108,7 @@ those of IPv6 surely let in.`,
 			return
 		}
 		say(Finding{
-			Text:     fmt.Sprintf("%s of TCP closed over IPv4 and open over IPv6, at %s", portsAre(len(open)), v6.Destination),
+			Text:     fmt.Sprintf("%s closed over IPv4 and open over IPv6, at %s", portsAre(len(open)), v6.Destination),
 			Evidence: open[:min(len(open), mostTop)],
 			Mend:     []string{"the same rules for IPv6: ip6tables, or a table of family inet", "in a policy of Sluice a rule without a family is of both"},
 		})
@@ -117,7 +117,7 @@ those of IPv6 surely let in.`,
 
 func portsAre(n int) string {
 	if n == 1 {
-		return "1 port is"
+		return "1 TCP port is"
 	}
-	return english.Plural(n, "port") + " are"
+	return english.Plural(n, "TCP port") + " are"
 }

@@ -226,7 +226,7 @@ chains that only a rule with a limit leads to are left out.`,
 			}
 			if n > 0 {
 				say(Finding{
-					Text:     fmt.Sprintf("%s of %s without a limit", map[bool]string{true: "1 rule logs", false: english.Grouped(n) + " rules log"}[n == 1], toolOf(r)),
+					Text:     fmt.Sprintf("%s of %s %s without a limit", english.Plural(n, "rule"), toolOf(r), map[bool]string{true: "logs", false: "log"}[n == 1]),
 					Evidence: where,
 					Mend:     []string{"limit rate 5/minute before log (iptables: -m limit --limit 5/min)"},
 				})

@@ -43,6 +43,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newStory(),
 		newKernels(),
 		newStress(),
+		newDoctor(),
 		newDemo(),
 		command.NewCompletion("sluice-lab"),
 		command.NewVersion("sluice-lab"),

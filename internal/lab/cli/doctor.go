@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
+	"sluice/internal/cli/command"
+	"sluice/internal/lab/diagnose"
+)
+
+const (
+	corpusWindow = time.Second
+	// longestDiagnosis is what one may take, its window too.
+	longestDiagnosis = 2 * time.Second
+	mostSlow         = 5
+)
+
+func newDoctor() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Have sluice doctor diagnose rulesets that others wrote",
+		Long: `Loads each ruleset of --corpus and of the folders below it (nftables files, what
+iptables-save, ip6tables-save and ipset save print) in a network namespace of its own, has
+the real sluice doctor diagnose that, and tells how often each check finds something, what
+did not load, and how long it took: 1 s of it is the window. Rulesets are told from other
+files by their text.
+
+Findings about the machine itself (its processors, its log) are counted as well: have it idle.
+
+Exit status: 0 each loaded ruleset was diagnosed in 2 s, 1 one was not, 2 bad use,
+130 interrupted.`,
+		Example: `  sluice-lab doctor --corpus ./rulesets
+  sluice-lab doctor --corpus ./rulesets --pick 20 --seed 7`,
+		Args: cobra.NoArgs,
+		RunE: runDoctor,
+	}
+	flags := cmd.Flags()
+	flags.String("corpus", "", "diagnose the rulesets in `DIR`")
+	flags.Int("pick", 0, "print `N` findings, drawn at random, to be checked by hand")
+	flags.Uint64("seed", 1, "`SEED` of what is drawn")
+	command.Must(errors.Join(cmd.MarkFlagDirname("corpus"), cmd.MarkFlagRequired("corpus")))
+	return cmd
+}
+
+type corpusJSON struct {
+	*diagnose.Result
+	Picked []diagnose.Picked `json:"picked,omitempty"`
+}
+
+func runDoctor(cmd *cobra.Command, _ []string) (err error) {
+	flags := cmd.Flags()
+	pick, _ := flags.GetInt("pick")
+	seed, _ := flags.GetUint64("seed")
+	if pick < 0 {
+		return fmt.Errorf("--pick %d: give a number from 0 on", pick)
+	}
+	o := diagnose.Options{Window: corpusWindow}
+	o.Dir, _ = flags.GetString("corpus")
+	if o.Binary, err = theSluice(); err != nil {
+		return err
+	}
+	w := command.Bare(cmd.ErrOrStderr())
+	if command.IsTerminal(w) {
+		o.Progress = func(done, of int) { fmt.Fprintf(w, "\r\x1b[K%d of %d\r", done, of) }
+	}
+	ctx, stop := measuring(cmd)
+	defer stop()
+	result, err := diagnose.Corpus(ctx, o)
+	if err != nil {
+		return err
+	}
+	if len(result.Files) == 0 {
+		return fmt.Errorf("%s has no rulesets", o.Dir)
+	}
+	picked := result.Pick(pick, seed)
+	if command.JSON(cmd) {
+		err = command.PrintJSON(cmd.OutOrStdout(), corpusJSON{result, picked})
+	} else {
+		printCorpus(cmd.OutOrStdout(), result, picked)
+	}
+	if err == nil && slices.ContainsFunc(result.Files, undiagnosed) {
+		return command.ErrFound
+	}
+	return err
+}
+
+func undiagnosed(f diagnose.File) bool {
+	return f.Failed != "" || f.Seconds > longestDiagnosis.Seconds()
+}
+
+func printCorpus(w io.Writer, r *diagnose.Result, picked []diagnose.Picked) {
+	loaded := slices.DeleteFunc(slices.Clone(r.Files), func(f diagnose.File) bool { return f.NotLoaded != "" })
+	fmt.Fprintf(w, "%d of %s loaded\n\n", len(loaded), english.Plural(len(r.Files), "ruleset"))
+	for _, f := range r.Files {
+		switch {
+		case f.NotLoaded != "":
+			fmt.Fprintf(w, "not loaded: %s: %s: %s\n", f.Name, f.Tool, f.NotLoaded)
+		case f.Failed != "":
+			fmt.Fprintf(w, "error: %s: the doctor failed: %s\n", f.Name, f.Failed)
+		}
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\ncheck\trulesets\tfindings")
+	for _, c := range r.Fires {
+		fmt.Fprintf(tw, "%s\t%d\t%d\n", c.Check, c.Files, c.Findings)
+	}
+	_ = tw.Flush()
+	if len(loaded) > 0 {
+		sorting.By(loaded, func(a, b diagnose.File) int {
+			return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Name, b.Name))
+		})
+		fmt.Fprintf(w, "\na diagnosis takes %.2f s in the median; the longest:\n", loaded[len(loaded)/2].Seconds)
+		for _, f := range loaded[:min(mostSlow, len(loaded))] {
+			fmt.Fprintf(w, "%.2f s  %s\n", f.Seconds, f.Name)
+		}
+	}
+	for i, p := range picked {
+		fmt.Fprintf(w, "\n%d. %s: %s: %s: %s\n", i+1, p.File, p.Finding.Severity, p.Finding.Check, p.Finding.Text)
+		for _, e := range p.Finding.Evidence {
+			fmt.Fprintf(w, "   %s [%s]\n", e.Text, e.From)
+		}
+	}
+}
