@@ -17,9 +17,6 @@ import (
 	"sluice/internal/system/kernel/nft"
 )
 
-// own are the tables of Sluice, whose rules are made by its compiler.
-var own = []string{"sluice", "sluice_generation", "sluice_shadow"}
-
 // Server is whom the host asks, and by what.
 type Server struct {
 	What     string // "name server"
@@ -33,7 +30,7 @@ type Server struct {
 // seeRules reads the rules of all tools, and whom the host asks.
 func (s *Seen) seeRules(ctx context.Context, namespace string) {
 	var errs []error
-	s.Rules, errs = loaded.Read(ctx, own...)
+	s.Rules, errs = loaded.Read(ctx, host.OwnTables...)
 	for _, err := range errs {
 		s.unread("rules", err)
 	}

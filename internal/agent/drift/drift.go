@@ -13,6 +13,7 @@ import (
 	"sluice/internal/agent/alert"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	machine "sluice/internal/system/host"
 	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/nft"
 )
@@ -66,9 +67,6 @@ const (
 	restoresIn   = 10 * time.Minute
 	mostFindings = 20
 )
-
-// ownTables are Sluice's, of whichever family.
-var ownTables = []string{"sluice", "sluice_generation", "sluice_shadow"}
 
 // Run looks until the context ends.
 func (w *Watcher) Run(ctx context.Context) error {
@@ -319,7 +317,7 @@ func (w *Watcher) know(g *apply.Glimpse) {
 // beside tells the chains of other tools; 0 where they cannot be read.
 func (w *Watcher) beside() (sum uint64) {
 	err := w.Host.Netns.Do(func() (err error) {
-		sum, err = nft.Beside(ownTables...)
+		sum, err = nft.Beside(machine.OwnTables...)
 		return err
 	})
 	if err != nil {
@@ -332,7 +330,7 @@ func (w *Watcher) beside() (sum uint64) {
 func (w *Watcher) empty() bool {
 	var chains []string
 	err := w.Host.Netns.Do(func() (err error) {
-		chains, err = nft.Chains(ownTables[0])
+		chains, err = nft.Chains(machine.OwnTables[0])
 		return err
 	})
 	return err == nil && len(chains) == 0

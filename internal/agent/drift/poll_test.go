@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"sluice/internal/lab/testnet"
+	machine "sluice/internal/system/host"
 	"sluice/internal/system/kernel/attached"
 	"sluice/internal/system/kernel/nft"
 	"sluice/internal/system/kernel/xtables"
@@ -19,7 +20,7 @@ func BenchmarkPoll(b *testing.B) {
 	for name, part := range map[string]func() error{
 		"legacy":   func() error { _, err := xtables.Sum(); return err },
 		"attached": func() error { _, _ = attached.List(); return nil },
-		"beside":   func() error { _, err := nft.Beside(ownTables...); return err },
+		"beside":   func() error { _, err := nft.Beside(machine.OwnTables...); return err },
 		"glimpse":  func() error { _, err := h.Host.Host.Glimpse(b.Context()); return err },
 	} {
 		b.Run(name, func(b *testing.B) {

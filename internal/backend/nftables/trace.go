@@ -12,4 +12,12 @@ func (nftables) Trace(ctx context.Context, q trace.Question) (*trace.Result, err
 	return live.Ask(ctx, q, Table, markTable)
 }
 
-var _ trace.Tracer = nftables{}
+// Sample follows packets of the network namespace itself.
+func (nftables) Sample(ctx context.Context, q trace.Sampling) (trace.Sampled, error) {
+	return live.Sample(ctx, q, Table, markTable)
+}
+
+var (
+	_ trace.Tracer  = nftables{}
+	_ trace.Sampler = nftables{}
+)

@@ -11,8 +11,9 @@ import (
 	"sluice/internal/system/kernel/ruleset"
 )
 
-// ownTables are the names of Sluice's own tables, of whichever family.
-var ownTables = []string{"sluice", "sluice_generation", "sluice_shadow"}
+// OwnTables are the names of Sluice's own tables, of whichever family; first the one with
+// the rules of a policy.
+var OwnTables = []string{"sluice", "sluice_generation", "sluice_shadow", "sluice_trace"}
 
 // What a line of Facts.Unread begins with where rules of other tools are missing.
 const (
@@ -31,7 +32,7 @@ func (f *Facts) ReadAttached() {
 }
 
 func (f *Facts) readForeign(ctx context.Context) {
-	tables, err := ruleset.NFTables(ctx, ownTables...)
+	tables, err := ruleset.NFTables(ctx, OwnTables...)
 	if err != nil {
 		f.unread(UnreadNFTables, err)
 	}

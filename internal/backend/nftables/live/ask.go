@@ -199,7 +199,7 @@ func (x *experiment) run(ctx context.Context) error {
 // looksAtIngress says that a chain stands at the ingress of the device.
 func (x *experiment) looksAtIngress() bool {
 	return x.question.Way != packet.Out && x.question.Packet.In != "lo" &&
-		slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Base && hookName(c) == "ingress" })
+		slices.ContainsFunc(x.copy.Rules.Chains, func(c nft.Chain) bool { return c.Base && hookName(c) == "ingress" })
 }
 
 // send sends a packet on the way of the question.

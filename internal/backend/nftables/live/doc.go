@@ -24,4 +24,8 @@
 // between two hooks (routing) is told from what a chain did. The mark is a second packet
 // behind the first, which says that the first has been worked off: nothing waits for time to
 // pass.
+//
+// Sample follows packets of the host itself, for who watches what it drops: no copy has the
+// packets that come. It is told in the same steps, and has its own table stand in the host's
+// ruleset meanwhile, which marks a bounded number of packets each second.
 package live

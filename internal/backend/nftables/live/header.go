@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/system/kernel/nftrace"
 )
 
 // rewritten is a packet with the header that it has by now, of which the kernel gives
@@ -24,6 +25,26 @@ func rewritten(p packet.Packet, network, transport []byte) (packet.Packet, bool)
 		p.SourcePort, p.Port = binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])
 	}
 	return p, true
+}
+
+// headed is the packet that an event gives the headers of; false where it gives none.
+func headed(e nftrace.Event) (p packet.Packet, ok bool) {
+	p.Owner = -1
+	switch n := e.Network; {
+	case len(n) >= 20 && n[0]>>4 == 4:
+		p.Protocol, p.Length, p.Fragment = n[9], int(binary.BigEndian.Uint16(n[2:])), binary.BigEndian.Uint16(n[6:])&0x1fff != 0
+	case len(n) >= 40 && n[0]>>4 == 6:
+		p.Protocol, p.Length = n[6], 40+int(binary.BigEndian.Uint16(n[4:])) // of extension headers the first is told alone
+	}
+	t := e.Transport
+	switch {
+	case p.Fragment:
+	case p.Protocol == packet.TCP && len(t) >= 14:
+		p.Flags = t[13]
+	case isICMP(p.Protocol) && len(t) >= 2:
+		p.ICMPType, p.ICMPCode = t[0], t[1]
+	}
+	return rewritten(p, e.Network, t)
 }
 
 func addr(b []byte) netip.Addr {

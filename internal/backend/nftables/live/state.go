@@ -170,7 +170,7 @@ func ofKnownFlow(q trace.Question) bool {
 // beginFlow sends a first packet of the flow, so that its entry has the rewriting that the
 // rules give it. Where they do not let it pass there is no entry then, and nothing is lost.
 func (x *experiment) beginFlow(ctx context.Context, p packet.Packet) error {
-	rewrites := slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.NAT })
+	rewrites := slices.ContainsFunc(x.copy.Rules.Chains, func(c nft.Chain) bool { return c.NAT })
 	if p.Reply || !rewrites && !x.copy.Legacy {
 		return nil
 	}

@@ -9,17 +9,13 @@ import (
 
 	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/system/kernel/nftrace"
 	"sluice/internal/system/kernel/replica"
 )
 
-var familyNames = map[uint8]string{
-	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
-	unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
-}
-
 // hookName is the hook of a base chain.
-func hookName(c replica.Chain) string {
+func hookName(c nft.Chain) string {
 	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
 	if c.Family == unix.NFPROTO_NETDEV {
 		names = []string{"ingress", "egress"}
@@ -34,7 +30,7 @@ func hookName(c replica.Chain) string {
 type journey struct {
 	*trace.Result
 	x       *experiment
-	base    replica.Chain
+	rules   rules
 	passed  map[string]bool // names of own chains that saw the packet
 	dropped int             // index of the step that dropped or queued it, -1
 }
@@ -43,9 +39,9 @@ type journey struct {
 func (x *experiment) result() *trace.Result {
 	j := &journey{
 		Result: &trace.Result{Decided: -1, Packet: x.question.Packet, Notes: x.copy.Notes, Way: x.question.Way, Steps: []trace.Step{}},
-		x:      x, passed: map[string]bool{}, dropped: -1,
+		x:      x, rules: rules{x.copy.Rules.Chains, x.texts, x.own}, passed: map[string]bool{}, dropped: -1,
 	}
-	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Table == x.own[0] })
+	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c nft.Chain) bool { return c.Table == x.own[0] })
 	for _, e := range x.events {
 		if p, ok := rewritten(j.Packet, e.Network, e.Transport); ok {
 			j.Packet = p
@@ -53,9 +49,11 @@ func (x *experiment) result() *trace.Result {
 		if e.Out != 0 {
 			j.Packet.Out = x.nameOf(e.Out)
 		}
-		if e.Table == tableName {
+		switch e.Table {
+		case tableName:
 			j.own(e)
-		} else {
+		case sampleTable: // copied with the rest
+		default:
 			j.step(e)
 		}
 	}
@@ -88,52 +86,66 @@ func (j *journey) own(e nftrace.Event) {
 
 // step adds what one event says.
 func (j *journey) step(e nftrace.Event) {
-	for _, c := range j.x.copy.Rules.Chains {
-		if c.Base && c.Family == e.Family && c.Table == e.Table && c.Name == e.Chain {
-			j.base = c
-		}
+	handle := j.x.copy.Rules.Original(replica.Place{Family: e.Family, Table: e.Table, Chain: e.Chain, Handle: e.Handle})
+	s, is := j.rules.step(e, handle, j.Steps)
+	if !is {
+		return
 	}
-	s := trace.Step{
-		Hook: hookName(j.base), Priority: j.base.Priority, Family: familyNames[e.Family], Table: e.Table, Chain: e.Chain,
-		Foreign: !slices.Contains(j.x.own, e.Table),
-	}
-	drops := false
-	switch e.Type {
-	case nftrace.Rule:
-		if e.Handle == 0 {
-			return // a kernel tells the end of a chain in this way too
-		}
-		s.Handle = j.x.copy.Rules.Original(replica.Place{Family: e.Family, Table: e.Table, Chain: e.Chain, Handle: e.Handle})
-		text := j.x.texts.rules[rulePlace{s.Family, s.Table, s.Chain, s.Handle}]
-		s.Rule, s.Comment = text.text, text.comment
-		if !s.Foreign {
-			s.Line = j.x.texts.line(s.Family, s.Table, text)
-			// A rule that lines share is of the one that led to its chain.
-			if n := len(j.Steps); s.Line == "" && n > 0 && (j.Steps[n-1].Verdict == "jump "+s.Chain || j.Steps[n-1].Verdict == "goto "+s.Chain) {
-				s.Line = j.Steps[n-1].Line
-			}
-		}
-		s.Verdict = verdictWord(e)
-		drops = e.Verdict == nftrace.Drop
-		if drops && strings.Contains(" "+s.Rule+" ", " reject ") {
-			s.Verdict = "reject"
-		}
-		if e.Verdict == nftrace.Queue {
-			j.dropped = len(j.Steps)
-		}
-	case nftrace.Policy:
-		s.Rule = "policy"
-		s.Verdict = "accept"
-		if e.Policy == nftrace.Drop {
-			s.Verdict, drops = "drop", true
-		}
-	default:
-		return // the end of a chain that was jumped to
-	}
-	if drops {
+	if s.Verdict == "drop" || s.Verdict == "reject" || s.Verdict == "queue" {
 		j.dropped = len(j.Steps)
 	}
 	j.Steps = append(j.Steps, s)
+}
+
+// rules are those of a network namespace, by which an event says what happened.
+type rules struct {
+	chains []nft.Chain
+	texts  *listing
+	own    []string // tables of Sluice's
+}
+
+// step is what one event says, behind the steps before; false where that is nothing. The
+// handle is that of the event's rule in the namespace that was read.
+func (r *rules) step(e nftrace.Event, handle uint64, before []trace.Step) (s trace.Step, is bool) {
+	s = trace.Step{Family: nft.Families[e.Family], Table: e.Table, Chain: e.Chain, Foreign: !slices.Contains(r.own, e.Table)}
+	last := len(before) - 1
+	base := slices.IndexFunc(r.chains, func(c nft.Chain) bool {
+		return c.Base && c.Family == e.Family && c.Table == e.Table && c.Name == e.Chain
+	})
+	switch {
+	case base >= 0:
+		s.Hook, s.Priority = hookName(r.chains[base]), r.chains[base].Priority
+	case last >= 0: // a rule has led there
+		s.Hook, s.Priority = before[last].Hook, before[last].Priority
+	}
+	switch e.Type {
+	case nftrace.Rule:
+		if e.Handle == 0 {
+			return s, false // a kernel tells the end of a chain in this way too
+		}
+		s.Handle = handle
+		text := r.texts.rules[rulePlace{s.Family, s.Table, s.Chain, s.Handle}]
+		s.Rule, s.Comment = text.text, text.comment
+		if !s.Foreign {
+			s.Line = r.texts.line(s.Family, s.Table, text)
+			// A rule that lines share is of the one that led to its chain.
+			if s.Line == "" && last >= 0 && (before[last].Verdict == "jump "+s.Chain || before[last].Verdict == "goto "+s.Chain) {
+				s.Line = before[last].Line
+			}
+		}
+		s.Verdict = verdictWord(e)
+		if e.Verdict == nftrace.Drop && strings.Contains(" "+s.Rule+" ", " reject ") {
+			s.Verdict = "reject"
+		}
+	case nftrace.Policy:
+		s.Rule, s.Verdict = "policy", "accept"
+		if e.Policy == nftrace.Drop {
+			s.Verdict = "drop"
+		}
+	default:
+		return s, false // the end of a chain that was jumped to
+	}
+	return s, true
 }
 
 func verdictWord(e nftrace.Event) string {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -20,4 +21,40 @@ func Chains(table string) ([]string, error) {
 		return nil, fmt.Errorf("list the chains of table inet %s: %w", table, err)
 	}
 	return names, nil
+}
+
+// Chain is one chain of a ruleset.
+type Chain struct {
+	Family   uint8 // NFPROTO_*
+	Table    string
+	Name     string
+	Base     bool
+	NAT      bool   // of type nat
+	Hook     uint32 // of a base chain: NF_INET_*, NF_NETDEV_* by family
+	Priority int32
+}
+
+// AllChains gives the chains of all tables in the network namespace of the calling
+// thread, in the kernel's order.
+func AllChains() (all []Chain, err error) {
+	err = dumpOf(unix.NFT_MSG_GETCHAIN, unix.NFPROTO_UNSPEC, func() { all = nil }, func(family uint8, attribute func(kind uint16) []byte) {
+		c := Chain{Family: family, Table: unix.ByteSliceToString(attribute(unix.NFTA_CHAIN_TABLE)), Name: unix.ByteSliceToString(attribute(unix.NFTA_CHAIN_NAME))}
+		if hook := attribute(unix.NFTA_CHAIN_HOOK); len(hook) > 0 {
+			c.Base, c.NAT = true, unix.ByteSliceToString(attribute(unix.NFTA_CHAIN_TYPE)) == "nat"
+			c.Hook = word(hook, unix.NFTA_HOOK_HOOKNUM)
+			c.Priority = int32(word(hook, unix.NFTA_HOOK_PRIORITY)) //nolint:gosec // the kernel's own sign
+		}
+		all = append(all, c)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the chains: %w", err)
+	}
+	return all, nil
+}
+
+func word(data []byte, kind uint16) uint32 {
+	if value, _ := attribute(data, kind); len(value) == 4 {
+		return binary.BigEndian.Uint32(value)
+	}
+	return 0
 }

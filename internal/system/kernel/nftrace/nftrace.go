@@ -1,7 +1,8 @@
 // Package nftrace reads what nf_tables says of packets that a rule has marked
 // with "meta nftrace set 1": one event for each rule that such a packet
 // fulfilled, and for the end of each base chain. It listens in the network
-// namespace of the calling thread (NFNLGRP_NFTRACE). The live trace (nftables/live) calls it.
+// namespace of the calling thread (NFNLGRP_NFTRACE), and marks packets there. The live trace
+// (nftables/live) calls it.
 //
 // The events of "nft monitor trace -j" have no form that all versions agree on,
 // and the program's output comes some time after the packet; the socket has an

@@ -37,21 +37,10 @@ type ruleset struct {
 	elements                                         map[string][]netlink.Message // of sets, by setKey
 }
 
-// Chain is one chain of a ruleset.
-type Chain struct {
-	Family   uint8 // NFPROTO_*
-	Table    string
-	Name     string
-	Base     bool
-	NAT      bool   // of type nat
-	Hook     uint32 // of a base chain: NF_INET_*, NF_NETDEV_* by family
-	Priority int32
-}
-
 // Rules pairs the rules of a copy with those that they are copies of.
 type Rules struct {
 	// Chains are all chains, in the kernel's order.
-	Chains []Chain
+	Chains []nft.Chain
 	// original is the handle in the source, by place in the copy.
 	original map[Place]uint64
 }
@@ -226,18 +215,11 @@ func (r *ruleset) pair() (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Rules{original: map[Place]uint64{}}
-	for _, c := range made.chains {
-		chain := Chain{Family: c.fixed[0], Table: c.text(unix.NFTA_CHAIN_TABLE), Name: c.text(unix.NFTA_CHAIN_NAME)}
-		if hook, is := c.bytes(unix.NFTA_CHAIN_HOOK); is {
-			chain.Base, chain.NAT = true, c.text(unix.NFTA_CHAIN_TYPE) == "nat"
-			inner, _ := netlink.UnmarshalAttributes(hook) // what is not read stays zero
-			h := object{attributes: inner}
-			chain.Hook = h.number(unix.NFTA_HOOK_HOOKNUM)
-			chain.Priority = int32(h.number(unix.NFTA_HOOK_PRIORITY)) //nolint:gosec // the kernel's own sign
-		}
-		out.Chains = append(out.Chains, chain)
+	chains, err := nft.AllChains()
+	if err != nil {
+		return nil, err
 	}
+	out := &Rules{Chains: chains, original: map[Place]uint64{}}
 	handles := map[Place][]uint64{}
 	for _, o := range r.rules {
 		p := o.place()

@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/base/testseed"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/system/kernel/replica"
 )
 
@@ -229,7 +230,7 @@ func TestRulesArePaired(t *testing.T) {
 	if !slices.Equal(got, want) || len(want) != 5 {
 		t.Errorf("rules of the copy stand for %v, want %v", got, want)
 	}
-	i := slices.IndexFunc(c.Rules.Chains, func(c replica.Chain) bool { return c.Name == "b" })
+	i := slices.IndexFunc(c.Rules.Chains, func(c nft.Chain) bool { return c.Name == "b" })
 	if b := c.Rules.Chains[i]; !b.Base || b.NAT || b.Hook != 1 || b.Priority != 5 {
 		t.Errorf("chain b is %+v", b)
 	}

@@ -36,6 +36,36 @@ func legacyTables(names string) (bool, error) {
 	return len(bytes.TrimSpace(text)) > 0, nil
 }
 
+// LegacyLogs says whether legacy iptables of a family (4 or 6) would write to a log which of
+// its rules a packet meets that is marked for a trace (trace_packet of ip_tables.c): there
+// are tables, and a logger. That to the kernel's log serves the first network namespace
+// alone, unless nf_log_all_netns says otherwise, which can be read there alone: where the
+// process is not in it, this says yes.
+func LegacyLogs(family int) (bool, error) {
+	there, err := legacyTables(legacies[family/2-2].names)
+	if !there || err != nil {
+		return false, err
+	}
+	name := map[int]string{4: "2", 6: "10"}[family] // NFPROTO_*
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_log/" + name)
+	logger := strings.TrimSpace(string(text))
+	if errors.Is(err, fs.ErrNotExist) || logger == "NONE" {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("read which logger there is: %w", err)
+	}
+	const everywhere = "/proc/sys/net/netfilter/nf_log_all_netns"
+	if _, err := os.Stat(everywhere); err == nil || !strings.HasPrefix(logger, "nf_log_") {
+		return true, nil
+	}
+	others := make(chan bool)
+	go func() { // on a thread that has entered no namespace
+		text, err := os.ReadFile(everywhere)
+		others <- err != nil || strings.TrimSpace(string(text)) != "0"
+	}()
+	return <-others, nil
+}
+
 // Legacy returns the tables of legacy iptables and ip6tables.
 func Legacy(ctx context.Context) ([]Table, error) {
 	var all []Table

@@ -1,0 +1,143 @@
+package nftrace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/nft"
+)
+
+// ErrMarked says that a table of the name is there: packets are marked already.
+var ErrMarked = errors.New("packets of this network namespace are being traced already")
+
+// ErrNoOwner is the error of kernels before Linux 5.12: a table would stay behind a
+// process that is killed.
+var ErrNoOwner = errors.New("this kernel does not take a table away with the process that made it (Linux 5.12 does)")
+
+// Chains of the table of Mark, by the hook that they are at.
+const (
+	Arriving = "prerouting"
+	Sending  = "output"
+)
+
+const (
+	tableOwner = 2       // NFT_TABLE_F_OWNER
+	before     = 1 << 31 // the lowest priority: among equals, who comes last is asked first
+	burst      = 5
+)
+
+// Marking is a table that marks packets for the trace, until it is closed.
+type Marking struct{ conn *netlink.Conn }
+
+// Mark makes a table of family inet in the network namespace of the calling thread, which
+// marks packets of a family (NFPROTO_IPV4, NFPROTO_IPV6; NFPROTO_INET is both) before
+// every other chain: of those that arrive so many a second, and of those that local
+// sockets send. The table is the socket's (NFT_TABLE_F_OWNER): nobody else can change it,
+// no "flush ruleset" either, and the kernel takes it away with the process, however that
+// ends. The error is ErrMarked, ErrNoOwner or fs.ErrPermission.
+func Mark(table string, family uint8, rate uint64) (*Marking, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	err = nft.Here().Count(nft.Generation, func() error {
+		_, err := nft.Transact(conn, marking(table, family, rate))
+		return err
+	})
+	if err == nil {
+		return &Marking{conn}, nil
+	}
+	switch all, _ := nft.Tables(); {
+	case slices.ContainsFunc(all, func(t nft.Named) bool { return t.Name == table }):
+		err = ErrMarked
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP):
+		err = ErrNoOwner
+	}
+	return nil, errors.Join(fmt.Errorf("mark packets for the trace: %w", err), conn.Close())
+}
+
+// Close takes the table away.
+func (m *Marking) Close() error { return m.conn.Close() }
+
+// marking is the transaction.
+func marking(table string, family uint8, rate uint64) []netlink.Message {
+	var batch []netlink.Message
+	add := func(kind int, flags netlink.HeaderFlags, attributes tree) {
+		batch = append(batch, netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | netlink.Create | flags},
+			Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes.encode()...),
+		})
+	}
+	add(unix.NFT_MSG_NEWTABLE, netlink.Excl, tree{{unix.NFTA_TABLE_NAME, table}, {unix.NFTA_TABLE_FLAGS, uint32(tableOwner)}})
+	for _, c := range []struct {
+		name string
+		hook uint32
+	}{{Arriving, unix.NF_INET_PRE_ROUTING}, {Sending, unix.NF_INET_LOCAL_OUT}} {
+		add(unix.NFT_MSG_NEWCHAIN, 0, tree{
+			{unix.NFTA_CHAIN_TABLE, table},
+			{unix.NFTA_CHAIN_NAME, c.name},
+			{unix.NFTA_CHAIN_TYPE, "filter"},
+			{unix.NFTA_CHAIN_HOOK, tree{{unix.NFTA_HOOK_HOOKNUM, c.hook}, {unix.NFTA_HOOK_PRIORITY, uint32(before)}}},
+		})
+		add(unix.NFT_MSG_NEWRULE, netlink.Append, tree{
+			{unix.NFTA_RULE_TABLE, table},
+			{unix.NFTA_RULE_CHAIN, c.name},
+			{unix.NFTA_RULE_EXPRESSIONS, expressions(family, rate)},
+		})
+	}
+	return batch
+}
+
+// expressions are those of "meta nfproto FAMILY limit rate RATE/second meta nftrace set 1".
+func expressions(family uint8, rate uint64) (list tree) {
+	add := func(name string, data tree) {
+		list = append(list, attribute{unix.NFTA_LIST_ELEM, tree{{unix.NFTA_EXPR_NAME, name}, {unix.NFTA_EXPR_DATA, data}}})
+	}
+	register := uint32(unix.NFT_REG_1)
+	if family != unix.NFPROTO_INET {
+		add("meta", tree{{unix.NFTA_META_KEY, uint32(unix.NFT_META_NFPROTO)}, {unix.NFTA_META_DREG, register}})
+		add("cmp", tree{{unix.NFTA_CMP_SREG, register}, {unix.NFTA_CMP_OP, uint32(unix.NFT_CMP_EQ)}, {unix.NFTA_CMP_DATA, tree{{unix.NFTA_DATA_VALUE, []byte{family}}}}})
+	}
+	add("limit", tree{{unix.NFTA_LIMIT_RATE, rate}, {unix.NFTA_LIMIT_UNIT, uint64(1)}, {unix.NFTA_LIMIT_BURST, uint32(burst)}, {unix.NFTA_LIMIT_TYPE, uint32(unix.NFT_LIMIT_PKTS)}})
+	add("immediate", tree{{unix.NFTA_IMMEDIATE_DREG, register}, {unix.NFTA_IMMEDIATE_DATA, tree{{unix.NFTA_DATA_VALUE, []byte{1}}}}})
+	add("meta", tree{{unix.NFTA_META_KEY, uint32(unix.NFT_META_NFTRACE)}, {unix.NFTA_META_SREG, register}})
+	return list
+}
+
+// tree is a list of attributes as nf_tables has them: numbers in network order.
+type tree []attribute
+
+type attribute struct {
+	kind  uint16
+	value any // string, []byte, uint32, uint64, tree
+}
+
+func (t tree) encode() (out []byte) {
+	for _, a := range t {
+		var data []byte
+		kind := a.kind
+		switch v := a.value.(type) {
+		case string:
+			data = append([]byte(v), 0)
+		case []byte:
+			data = v
+		case uint32:
+			data = binary.BigEndian.AppendUint32(nil, v)
+		case uint64:
+			data = binary.BigEndian.AppendUint64(nil, v)
+		case tree:
+			data, kind = v.encode(), kind|unix.NLA_F_NESTED
+		}
+		out = binary.NativeEndian.AppendUint16(out, uint16(unix.SizeofNlAttr+len(data))) //nolint:gosec // some hundred bytes
+		out = append(binary.NativeEndian.AppendUint16(out, kind), data...)
+		for len(out)%unix.NLA_ALIGNTO != 0 {
+			out = append(out, 0)
+		}
+	}
+	return out
+}
