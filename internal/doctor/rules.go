@@ -38,6 +38,13 @@ func (s *Seen) seeRules(ctx context.Context, namespace string) {
 	if s.Flowtables, err = nft.Flowtables(); err != nil {
 		s.unread("flowtables", err)
 	}
+	if slices.ContainsFunc(s.Rules, func(r *importer.Ruleset) bool { return len(translations(r)) > 0 }) {
+		s.seeContainers()
+		var err error
+		if s.Silent, err = link.Silent(); err != nil {
+			s.unread("neighbours", err)
+		}
+	}
 	resolvers, err := host.Resolvers(namespace)
 	if err != nil {
 		s.unread("name servers", err)

@@ -50,7 +50,7 @@ func (test illness) rules(t *testing.T) {
 	if len(found) == 0 {
 		t.Fatalf("not found; what is: %+v", all)
 	}
-	t.Logf("%+v", found[0])
+	t.Log(found[0].Text)
 }
 
 // tools load a ruleset of iptables: over nftables and legacy.
@@ -150,6 +150,7 @@ func TestRuleIllnesses(t *testing.T) {
 			},
 		})
 	}
+	all = append(all, natIllnesses()...)
 	for _, test := range all {
 		t.Run(test.check, test.rules)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -34,10 +35,13 @@ type Seen struct {
 	Log        Log
 	Loggers    []Program
 	Listening  []Listener
+	Waiting    []Endpoint // of programs of the host, loopback among them
 	Files      Files
 	Rules      []*importer.Ruleset // of all tools but Sluice
 	Servers    []Server            // whom the host asks by itself
 	Outgoing   []Connection        // of TCP that the host has opened
+	Containers []Container         // where rules rewrite destinations
+	Silent     []netip.Addr        // neighbours that do not answer
 	Flowtables int                 // of all tables of nftables, those of Sluice too
 	settings   map[string]string
 }

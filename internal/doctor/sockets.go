@@ -54,6 +54,9 @@ func (s *Seen) seeListening() {
 	if err != nil {
 		s.unread("the programs that hold sockets", err)
 	}
+	if s.Waiting, err = waiting(all); err != nil {
+		s.unread("sockets", err)
+	}
 	peers, at := map[uint16][]netip.Addr{}, map[netip.AddrPort]bool{}
 	for _, l := range all {
 		if l.State != socket.Listen || at[l.Local] { // SO_REUSEPORT: a socket for each worker

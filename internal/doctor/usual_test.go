@@ -66,7 +66,7 @@ func noRuleIll(t *testing.T, b *broken) {
 		t.Errorf("not read: %q", all.Unread)
 	}
 	for _, f := range all.Findings {
-		if slices.Contains([]string{"replies-cut", "linear-rules", "established-late", "log-unlimited", "two-firewalls", "ipv6-open", "published-past"}, f.Check) {
+		if slices.Contains([]string{"replies-cut", "linear-rules", "established-late", "log-unlimited", "two-firewalls", "ipv6-open", "published-past", "dnat-dead"}, f.Check) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -86,7 +86,16 @@ func TestDocker(t *testing.T) {
 	if err := d.Publish(t.Context(), 8081); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.client.WaitTCP(netip.AddrPortFrom(hostAddress, 8081), time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	noRuleIll(t, b)
+	if _, err := d.Run(t.Context(), "run", "--detach", "--stop-signal", "KILL", "--publish", "8082:81", "lab", "/busybox", "httpd", "-f", "-p", "80"); err != nil {
+		t.Fatal(err)
+	}
+	if found, all := b.examine("dnat-dead", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, "waits at tcp/81") {
+		t.Errorf("a published port at which nobody listens: %+v", all)
+	}
 	b.host.MustRun("iptables", "-A", "INPUT", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	b.host.MustRun("iptables", "-P", "INPUT", "DROP")
 	found, all := b.examine("published-past", time.Millisecond)

@@ -108,3 +108,42 @@ func LostPackets() (map[int]Lost, error) {
 	}
 	return out, nil
 }
+
+// Silent returns the neighbours that the kernel asked for and that did not answer
+// (NUD_FAILED), until it forgets them.
+func Silent() ([]netip.Addr, error) {
+	all, err := dump("neighbours", func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, n := range all {
+		if a, ok := netip.AddrFromSlice(n.IP); ok && n.State == unix.NUD_FAILED {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// Peers returns the devices whose other end is in the network namespace that an open file
+// stands for, by their index.
+func Peers(namespace int) ([]int, error) {
+	id, err := netlink.GetNetNsIdByFd(namespace)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the number of a network namespace: %w", err)
+	}
+	if id < 0 {
+		return nil, nil // no device leads there
+	}
+	devices, err := dump("network devices", netlink.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, d := range devices {
+		if a := d.Attrs(); a.NetNsID == id {
+			out = append(out, a.Index)
+		}
+	}
+	return out, nil
+}

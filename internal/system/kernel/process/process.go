@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is one running program.
@@ -192,4 +194,25 @@ func Environment(pid int, variable string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// Namespaces are files that stand for the network namespaces that processes are in, but
+// that of the calling thread: one of each, by its inode, at most so many.
+func Namespaces(most int) (map[uint64]string, error) {
+	all, err := All()
+	if err != nil {
+		return nil, err
+	}
+	var own, st unix.Stat_t
+	if err := unix.Stat(root+"/thread-self/ns/net", &own); err != nil {
+		return nil, fmt.Errorf("read the network namespace of this thread: %w", err)
+	}
+	out := map[uint64]string{}
+	for _, pid := range all {
+		path := fmt.Sprintf("%s/%d/ns/net", root, pid)
+		if unix.Stat(path, &st) == nil && st.Ino != own.Ino && out[st.Ino] == "" && len(out) < most {
+			out[st.Ino] = path
+		}
+	}
+	return out, nil
 }

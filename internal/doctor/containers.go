@@ -1,0 +1,135 @@
+package doctor
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/importer"
+	"sluice/internal/importer/loaded"
+	"sluice/internal/prove/reach"
+	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/netns"
+	"sluice/internal/system/kernel/process"
+	"sluice/internal/system/kernel/socket"
+)
+
+// Endpoint is where a program waits for packets of a protocol.
+type Endpoint struct {
+	Protocol uint8
+	At       netip.AddrPort
+}
+
+// Container is another network namespace, which a device of the host leads to.
+type Container struct {
+	Namespace string // a file that stands for it
+	Addresses []netip.Addr
+	Waiting   []Endpoint
+}
+
+// mostContainers bounds how many namespaces are looked into.
+const mostContainers = 500
+
+// seeContainers looks into the namespaces that devices of this one lead to: those with a
+// name and those of running programs.
+func (s *Seen) seeContainers() {
+	names, err := netns.Names()
+	if err != nil {
+		s.unread("network namespaces", err)
+	}
+	var files []string
+	for _, name := range names {
+		files = append(files, "/run/netns/"+name)
+	}
+	running, err := process.Namespaces(mostContainers)
+	if err != nil {
+		s.unread("network namespaces", err)
+	}
+	files = slices.AppendSeq(files, maps.Values(running))
+	seen := map[uint32]bool{}
+	for _, file := range files {
+		n, err := netns.Open(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if peers, err := link.Peers(n.Descriptor()); err == nil && len(peers) > 0 && !seen[n.Number()] && len(seen) < mostContainers {
+			seen[n.Number()] = true
+			s.seeContainer(n, file)
+		}
+		_ = n.Close()
+	}
+}
+
+func (s *Seen) seeContainer(n *netns.Namespace, file string) {
+	c := Container{Namespace: file}
+	if err := n.Do(func() error {
+		links, err := link.List()
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			for _, a := range l.Addresses {
+				c.Addresses = append(c.Addresses, a.Addr())
+			}
+		}
+		tcp, err := socket.TCP()
+		if err != nil {
+			return err
+		}
+		c.Waiting, err = waiting(tcp)
+		return err
+	}); err != nil {
+		s.unread("the network namespace "+c.Namespace, err)
+		return
+	}
+	s.Containers = append(s.Containers, c)
+}
+
+// waiting are the sockets that take packets from anybody: those of TCP as they were listed,
+// and of UDP.
+func waiting(tcp []socket.Socket) (out []Endpoint, err error) {
+	for _, l := range tcp {
+		if l.State == socket.Listen {
+			out = append(out, Endpoint{packet.TCP, l.Local})
+		}
+	}
+	udp, err := socket.UDP()
+	for _, u := range udp {
+		if u.Remote.Port() == 0 {
+			out = append(out, Endpoint{packet.UDP, u.Local})
+		}
+	}
+	return out, err
+}
+
+// takes says whether some of the endpoints takes packets to an address and port. A socket
+// at :: takes IPv4 too, unless it is told not to.
+func takes(all []Endpoint, protocol uint8, to netip.AddrPort) bool {
+	for _, e := range all {
+		at := e.At.Addr()
+		if e.Protocol == protocol && e.At.Port() == to.Port() && (at == to.Addr() || at == netip.IPv6Unspecified() || at.IsUnspecified() && at.Is4() == to.Addr().Is4()) {
+			return true
+		}
+	}
+	return false
+}
+
+// rewrites says that rules of the container's own may lead a packet to it elsewhere, or
+// that it cannot be told.
+func (c *Container) rewrites(p packet.Packet) bool {
+	n, err := netns.Open(c.Namespace)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = n.Close() }()
+	var rules []*importer.Ruleset
+	var errs []error
+	if err := n.Do(func() error { rules, errs = loaded.Read(context.Background()); return nil }); err != nil || len(errs) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(rules, func(r *importer.Ruleset) bool {
+		return meets(r, p.Family()) && reach.Evaluate(r.Program, p, packet.In).Packet.DNAT
+	})
+}
