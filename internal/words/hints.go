@@ -228,6 +228,9 @@ var remedies = map[apply.Remedy]string{
 // LogFlags are what the fields of a choice of logged packets are called by who asks.
 var LogFlags = map[string]string{"source": "--src", "service": "--service", "country": "--country", "line": "--line"}
 
+// DropFlags are what the fields of a choice of dropped packets are called by who asks.
+var DropFlags = map[string]string{"source": "--src", "reason": "--reason"}
+
 // livingHint is how a command can edit the set after all.
 func livingHint(e *engine.NoLivingSetError) string {
 	const how = "write %[1]s: {living: true, addresses: […]} into the policy, and apply it"

@@ -53,6 +53,7 @@ type Door interface {
 	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
 	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
+	Drops(ctx context.Context, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error)
 }
 
 // Status asks for the status.

@@ -4,21 +4,31 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
-	"strings"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // Watcher counts until it is closed.
 type Watcher struct {
-	counts, lost *ebpf.Map
-	program      *ebpf.Program
-	attached     link.Link
-	reasons      map[uint32]string // nil: the kernel gives none
-	meant        bool              // the kernel says the socket that a packet was meant for
+	held
+	program  *ebpf.Program
+	attached link.Link
+	reasons  map[uint32]string // nil: the kernel gives none
+	meant    bool              // the kernel says the socket that a packet was meant for
+	blind    bool
+}
+
+// held are the maps that the program writes to, and sampling what it reads.
+type held struct {
+	places, counts, lost *ebpf.Map
+	sampling, copies     *ebpf.Map // nil where it is blind
 }
 
 // Place is where packets were dropped.
@@ -33,13 +43,16 @@ type Place struct {
 // ErrCannotTell is the error of a kernel that does not describe its types.
 var ErrCannotTell = errors.New("cannot tell which packets this kernel drops: it has no type information (BTF)")
 
+// ErrRights is the error of who is not root.
+var ErrRights = errors.New("only root sees which packets the kernel drops")
+
 // places is how many different ones are told apart; what comes after is counted by
 // Missed.
 const places = 2048
 
 // Watch begins to count packets of some network namespaces (at most 64). It is
 // ErrCannotTell on kernels without BTF. The caller closes it.
-func Watch(namespaces ...uint32) (w *Watcher, err error) {
+func Watch(namespaces ...uint32) (*Watcher, error) {
 	if len(namespaces) > 64 {
 		return nil, fmt.Errorf("watch dropped packets: %d namespaces, at most 64", len(namespaces))
 	}
@@ -54,38 +67,70 @@ func Watch(namespaces ...uint32) (w *Watcher, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find dropped packets in the kernel's types: %w", err)
 	}
-	w = &Watcher{meant: l.hasMeant}
+	var names map[uint32]string
+	if l.hasReason {
+		if names, err = reasons(types); err != nil {
+			return nil, fmt.Errorf("find the reasons of drops in the kernel's types: %w", err)
+		}
+	}
+	return l.watch(names, namespaces)
+}
+
+// WatchBlind begins to count all packets of the machine by function and reason, where the
+// kernel has no BTF: whose a packet is cannot be told then, nor what it is. The caller closes
+// it.
+func WatchBlind() (*Watcher, error) {
+	names, hasReason := tracedReasons()
+	w, err := layout{blind: true, hasReason: true}.watch(names, nil)
+	if errors.Is(err, unix.EINVAL) && !hasReason { // Linux before 5.17 gives no reason
+		w, err = layout{blind: true}.watch(nil, nil)
+	}
+	return w, err
+}
+
+func (l layout) watch(reasons map[uint32]string, namespaces []uint32) (w *Watcher, err error) {
+	w = &Watcher{reasons: reasons, meant: l.hasMeant, blind: l.blind}
 	defer func() {
 		if err != nil {
 			w.Close()
+			if errors.Is(err, unix.EPERM) {
+				err = ErrRights
+			}
 			w, err = nil, fmt.Errorf("watch dropped packets: %w", err)
 		}
 	}()
-	if l.hasReason {
-		if w.reasons, err = reasons(types); err != nil {
+	for to, spec := range map[**ebpf.Map]ebpf.MapSpec{
+		&w.places:   {Name: "places", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: countSize, MaxEntries: slots},
+		&w.counts:   {Name: "drops", Type: ebpf.PerCPUHash, KeySize: keySize, ValueSize: countSize, MaxEntries: places},
+		&w.lost:     {Name: "lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1},
+		&w.sampling: {Name: "sampling", Type: ebpf.Array, KeySize: 4, ValueSize: samplingSize, MaxEntries: 1},
+		&w.copies:   {Name: "copies", Type: ebpf.RingBuf, MaxEntries: copiesBytes},
+	} {
+		if l.blind && spec.Type == ebpf.RingBuf {
+			continue
+		}
+		if *to, err = ebpf.NewMap(&spec); err != nil {
 			return w, err
 		}
 	}
-	if w.counts, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "drops", Type: ebpf.PerCPUHash, KeySize: keySize, ValueSize: 8, MaxEntries: places,
-	}); err != nil {
-		return w, err
-	}
-	if w.lost, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
-	}); err != nil {
-		return w, err
-	}
-	if w.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+	spec := &ebpf.ProgramSpec{
 		Name: "count_drops", Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "kfree_skb",
 		// The kernel lets its structures be read by programs alone that may be had
 		// under the GPL; this one may.
 		License:      "Dual BSD/GPL",
-		Instructions: l.program(namespaces, w.counts.FD(), w.lost.FD()),
-	}); err != nil {
+		Instructions: l.program(namespaces, &w.held),
+	}
+	if l.blind {
+		spec.Type, spec.AttachType, spec.AttachTo = ebpf.RawTracepoint, ebpf.AttachNone, ""
+	}
+	if w.program, err = ebpf.NewProgram(spec); err != nil {
 		return w, err
 	}
-	w.attached, err = link.AttachTracing(link.TracingOptions{Program: w.program})
+	if l.blind {
+		w.attached, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: w.program})
+	} else {
+		w.attached, err = link.AttachTracing(link.TracingOptions{Program: w.program})
+	}
 	return w, err
 }
 
@@ -97,20 +142,33 @@ func (w *Watcher) Close() {
 	if w.program != nil {
 		_ = w.program.Close()
 	}
-	if w.counts != nil {
-		_ = w.counts.Close()
-	}
-	if w.lost != nil {
-		_ = w.lost.Close()
+	for _, m := range []*ebpf.Map{w.places, w.counts, w.lost, w.sampling, w.copies} {
+		if m != nil {
+			_ = m.Close()
+		}
 	}
 }
 
 // Read gives the packets so far, by place.
 func (w *Watcher) Read() (map[Place]uint64, error) {
 	all := map[Place]uint64{}
+	add := func(values []count) {
+		for _, c := range values {
+			if c.Packets > 0 {
+				all[Place{c.Namespace, c.Reason, c.Location}] += c.Packets
+			}
+		}
+	}
+	for key := range uint32(slots) {
+		var values []count
+		if err := w.places.Lookup(key, &values); err != nil {
+			return nil, fmt.Errorf("read dropped packets: %w", err)
+		}
+		add(values)
+	}
 	var (
 		key    [keySize]byte
-		values []uint64
+		values []count
 	)
 	for it := w.counts.Iterate(); ; {
 		if !it.Next(&key, &values) {
@@ -119,14 +177,12 @@ func (w *Watcher) Read() (map[Place]uint64, error) {
 			}
 			return all, nil
 		}
-		p := Place{
-			Namespace: binary.NativeEndian.Uint32(key[0:]),
-			Reason:    binary.NativeEndian.Uint32(key[4:]),
-			Location:  binary.NativeEndian.Uint64(key[8:]),
+		for i := range values { // of a processor that has had none, all is 0
+			values[i].Namespace = binary.NativeEndian.Uint32(key[0:])
+			values[i].Reason = binary.NativeEndian.Uint32(key[4:])
+			values[i].Location = binary.NativeEndian.Uint64(key[8:])
 		}
-		for _, n := range values {
-			all[p] += n
-		}
+		add(values)
 	}
 }
 
@@ -156,14 +212,22 @@ func (w *Watcher) Reason(number uint32) string {
 	return fmt.Sprintf("%#x", number) // of a subsystem that has its own (enum skb_drop_reason_subsys)
 }
 
-func reasons(types *btf.Spec) (map[uint32]string, error) {
-	var named *btf.Enum
-	if err := types.TypeByName("skb_drop_reason", &named); err != nil {
-		return nil, err
+// Reasons are the names of all reasons; none on kernels that give none.
+func (w *Watcher) Reasons() []string { return slices.Sorted(maps.Values(w.reasons)) }
+
+// Blind says that neither namespaces nor packets are known.
+func (w *Watcher) Blind() bool { return w.blind }
+
+// Measure has the kernel measure the time of all BPF programs until it is closed, which costs
+// each of them some time (BPF_ENABLE_STATS, Linux 5.8).
+func Measure() (io.Closer, error) { return ebpf.EnableStats(unix.BPF_STATS_RUN_TIME) }
+
+// RunTime is the mean of what the program took for a packet while it was measured, in
+// nanoseconds; 0 where it was not.
+func (w *Watcher) RunTime() (float64, error) {
+	s, err := w.program.Stats()
+	if err != nil || s.RunCount == 0 {
+		return 0, err
 	}
-	out := map[uint32]string{}
-	for _, v := range named.Values {
-		out[uint32(v.Value)] = strings.TrimPrefix(strings.TrimPrefix(v.Name, "SKB_DROP_REASON_"), "SKB_")
-	}
-	return out, nil
+	return float64(s.Runtime) / float64(s.RunCount), nil
 }

@@ -1,16 +1,19 @@
 package drops
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -250,6 +253,146 @@ func FuzzFunctions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, list string) {
 		if _, err := functions(strings.NewReader(list), []uint64{1, 1 << 63}); err != nil && !strings.Contains(err.Error(), "too long") {
 			t.Error(err)
+		}
+	})
+}
+
+const heldBy = "SLUICE_TEST_DROPS_WATCHED"
+
+// TestKilled leaves nothing in the kernel of a process that was killed.
+func TestKilled(t *testing.T) {
+	testnet.Require(t, canTell)
+	if os.Getenv(heldBy) != "" {
+		w, err := Watch(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := w.program.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := info.ID()
+		fmt.Printf("%d\n", id)
+		select {}
+	}
+	held := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	held.Env = append(os.Environ(), heldBy+"=1")
+	out, err := held.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var id ebpf.ProgramID
+	_, err = fmt.Fscanln(out, &id)
+	there := func() bool {
+		p, err := ebpf.NewProgramFromID(id)
+		if err == nil {
+			_ = p.Close()
+		}
+		return err == nil
+	}
+	if err != nil || !there() {
+		t.Errorf("program %d is not there: %v", id, err)
+	}
+	_ = held.Process.Kill()
+	_ = held.Wait()
+	for end := time.Now().Add(enough); there(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("its program stays")
+		}
+	}
+}
+
+// TestSampleBound floods: no more is copied than was asked for, and what is rare is among it.
+func TestSampleBound(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Nftables, canTell)
+	n := testnet.New(t).Namespace("flooded")
+	n.Nft("table inet t { chain c { type filter hook input priority 0; udp dport 9 drop\n }\n }")
+	w, err := Watch(number(t, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for i := 0; ctx.Err() == nil; i++ {
+			send(t, n, "127.0.0.1:9", 200)
+			send(t, n, "127.0.0.1:10", 1)
+		}
+	}()
+	const perSecond = 40
+	per := map[int]int{} // copies by epoch
+	rare, epochs := 0, 0
+	if err := w.Sample(ctx, perSecond, func(all []Copy) {
+		epochs++
+		per[epochs] = len(all)
+		for _, c := range all {
+			if len(c.Packet) < 28 || c.EtherType != unix.ETH_P_IP || c.Bytes == 0 || len(c.Callers) == 0 || c.Callers[0] != c.Location {
+				t.Errorf("%+v", c)
+			}
+			if len(c.Packet) >= 28 && c.Packet[23] == 10 {
+				rare++
+			}
+		}
+		if rare > 0 && epochs > 5 {
+			stop()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-over
+	processors, _ := ebpf.PossibleCPU()
+	for e, copies := range per {
+		if copies > perSecond/10+processors {
+			t.Errorf("%d copies in epoch %d", copies, e)
+		}
+	}
+	if got := sum(named(t, w, number(t, n))); got < 1000 {
+		t.Errorf("%d are counted", got)
+	}
+}
+
+// TestBlind counts on a kernel that does not describe its types, as far as it can.
+func TestBlind(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Probed("a raw tracepoint", func() error {
+		w, err := WatchBlind()
+		if err == nil {
+			w.Close()
+		}
+		return err
+	}))
+	n := testnet.New(t).Namespace("host")
+	w, err := WatchBlind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	send(t, n, "127.0.0.1:10", 700)
+	got := awaited(t, w, 0, 300) // an ICMP error keeps every other from being sent
+	if got["__udp4_lib_rcv NO_SOCKET"] < 300 {
+		t.Errorf("%v", got)
+	}
+	if !slices.Contains(w.Reasons(), "NETFILTER_DROP") || !w.Blind() {
+		t.Errorf("reasons %q", w.Reasons())
+	}
+}
+
+func FuzzFormatReasons(f *testing.F) {
+	f.Add("\tfield:enum skb_drop_reason reason;\toffset:28;\n\nprint fmt: \"%s\", __print_symbolic(REC->reason, { 2, \"NOT_SPECIFIED\" }, { 3, \"NO_SOCKET\" })")
+	f.Fuzz(func(_ *testing.T, text string) { formatReasons(text) })
+}
+
+func FuzzCopyOf(f *testing.F) {
+	f.Add(make([]byte, copySize), int64(1))
+	f.Add([]byte{1}, int64(-1))
+	f.Fuzz(func(t *testing.T, b []byte, clock int64) {
+		if c, is := copyOf(b, time.Now(), time.Duration(clock)); is && (len(c.Packet) > packetBytes || len(c.Callers) > stackBytes/8) {
+			t.Errorf("%+v", c)
 		}
 	})
 }

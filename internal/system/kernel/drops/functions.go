@@ -2,9 +2,11 @@ package drops
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,4 +60,34 @@ func functions(list io.Reader, addresses []uint64) (map[uint64]string, error) {
 		out[a] = name
 	}
 	return out, in.Err()
+}
+
+// Names are those of functions, each looked up once. The zero value knows none. It is not
+// safe for concurrent use.
+type Names struct{ known map[uint64]string }
+
+// Learn looks up what is not known yet.
+func (n *Names) Learn(addresses []uint64) error {
+	var anew []uint64
+	for _, a := range addresses {
+		if _, known := n.known[a]; !known && !slices.Contains(anew, a) {
+			anew = append(anew, a)
+		}
+	}
+	if len(anew) == 0 {
+		return nil
+	}
+	found, err := Functions(anew...)
+	if n.known == nil || len(n.known) > places {
+		n.known = map[uint64]string{}
+	}
+	for _, a := range anew {
+		n.known[a] = cmp.Or(found[a], fmt.Sprintf("%#x", a))
+	}
+	return err
+}
+
+// Of is the name of a function that an address is in, or the address.
+func (n *Names) Of(address uint64) string {
+	return cmp.Or(n.known[address], fmt.Sprintf("%#x", address))
 }

@@ -14,19 +14,30 @@ type layout struct {
 	ofDevice, ofSocket  int16 // the pointer to the namespace, in a device and in a socket
 	number              int16 // of a namespace
 	hasReason, hasMeant bool  // the tracepoint says a reason, and the socket that the packet was meant for
+	blind               bool  // nothing of a packet can be read
+
+	// Of struct sk_buff and net_device, what a copy is made of.
+	head, tail, network, protocol, length, arrived, index int16
 }
 
 // ask finds the layout in a kernel's types.
 func ask(types *btf.Spec) (layout, error) {
 	var (
 		l    layout
-		errs [5]error
+		errs [12]error
 	)
 	l.device, errs[0] = Offset(types, "sk_buff", "dev")
 	l.socket, errs[1] = Offset(types, "sk_buff", "sk")
 	l.ofDevice, errs[2] = Offset(types, "net_device", "nd_net")
 	l.ofSocket, errs[3] = Offset(types, "sock_common", "skc_net")
 	l.number, errs[4] = Offset(types, "net", "ns", "inum")
+	l.head, errs[5] = Offset(types, "sk_buff", "head")
+	l.tail, errs[6] = Offset(types, "sk_buff", "tail")
+	l.network, errs[7] = Offset(types, "sk_buff", "network_header")
+	l.protocol, errs[8] = Offset(types, "sk_buff", "protocol")
+	l.length, errs[9] = Offset(types, "sk_buff", "len")
+	l.arrived, errs[10] = Offset(types, "sk_buff", "skb_iif")
+	l.index, errs[11] = Offset(types, "net_device", "ifindex")
 	if err := errors.Join(errs[:]...); err != nil {
 		return l, err
 	}
@@ -99,18 +110,116 @@ func find(members []btf.Member, name string) (btf.Bits, btf.Type) {
 	return 0, nil
 }
 
-// The key of a count, and what of the stack the program uses.
+// count is what a place has had on one processor, as the kernel holds it: in its slot of the
+// map places or, where another place has that, in the map counts.
+type count struct {
+	Packets uint64
+	// Epoch is the last in which a packet was copied, and Copied how many were.
+	Epoch, Copied     uint32
+	Namespace, Reason uint32
+	Location          uint64
+}
+
+// Offsets in a count, and of the program's stack.
 const (
-	keySize  = 16 // namespace, reason, location
-	keyAt    = -keySize
-	firstAt  = keyAt - 8 // the value of a new count
-	helperOK = 0
+	countSize  = 32
+	epochAt    = 8
+	copiedAt   = 12
+	namespAt   = 16
+	reasonAt   = 20
+	locationAt = 24
+
+	firstAt = -countSize         // a new count
+	keyAt   = firstAt + namespAt // its last members are the key of the map counts
+	keySize = countSize - namespAt
+	slotAt  = firstAt - 8
+
+	slots = 64
 )
 
-// program counts a packet in counts, or in lost where there is no room. Registers:
-// the tracepoint's arguments in R6, the namespace in R7, scratch in R0 to R5.
-func (l layout) program(namespaces []uint32, counts, lost int) asm.Instructions {
-	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+// program counts a packet: in a slot that its place has for itself, which takes a few
+// nanoseconds, or in a hash. Registers: the tracepoint's arguments in R6, the namespace in R7,
+// the count in R8, scratch in R0 to R5.
+func (l layout) program(namespaces []uint32, m *held) asm.Instructions {
+	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R7, 0)}
+	if !l.blind {
+		p = append(p, l.namespace(namespaces)...)
+	}
+	p = append(p,
+		asm.Mov.Imm(asm.R1, 1).WithSymbol("count"),
+		asm.StoreMem(asm.RFP, firstAt, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.RFP, firstAt+epochAt, asm.R1, asm.DWord),
+		asm.StoreMem(asm.RFP, firstAt+namespAt, asm.R7, asm.Word),
+	)
+	if l.hasReason {
+		p = append(p, asm.LoadMem(asm.R1, asm.R6, 16, asm.DWord))
+	} else {
+		p = append(p, asm.Mov.Imm(asm.R1, 0))
+	}
+	p = append(p,
+		asm.StoreMem(asm.RFP, firstAt+reasonAt, asm.R1, asm.Word),
+		asm.LoadMem(asm.R2, asm.R6, 8, asm.DWord),
+		asm.StoreMem(asm.RFP, firstAt+locationAt, asm.R2, asm.DWord),
+		// The slot.
+		asm.Xor.Reg(asm.R1, asm.R2),
+		asm.RSh.Imm(asm.R2, 6),
+		asm.Xor.Reg(asm.R1, asm.R2),
+		asm.Xor.Reg(asm.R1, asm.R7),
+		asm.And.Imm(asm.R1, slots-1),
+		asm.StoreMem(asm.RFP, slotAt, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.places.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, slotAt),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Reg(asm.R8, asm.R0),
+		// Is it this place's, or nobody's?
+		asm.LoadMem(asm.R1, asm.RFP, firstAt+locationAt, asm.DWord),
+		asm.LoadMem(asm.R3, asm.RFP, firstAt+namespAt, asm.DWord), // with the reason
+		asm.LoadMem(asm.R2, asm.R8, locationAt, asm.DWord),
+		asm.JEq.Imm(asm.R2, 0, "take"),
+		asm.JNE.Reg(asm.R2, asm.R1, "hash"),
+		asm.LoadMem(asm.R2, asm.R8, namespAt, asm.DWord),
+		asm.JNE.Reg(asm.R2, asm.R3, "hash"),
+		asm.Ja.Label("counted"),
+		asm.StoreMem(asm.R8, namespAt, asm.R3, asm.DWord).WithSymbol("take"),
+		asm.StoreMem(asm.R8, locationAt, asm.R1, asm.DWord),
+		asm.Ja.Label("counted"),
+		asm.LoadMapPtr(asm.R1, m.counts.FD()).WithSymbol("hash"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, keyAt),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "first"),
+		asm.Mov.Reg(asm.R8, asm.R0),
+		// The processor's own, and no two runs of a program at once on one.
+		asm.LoadMem(asm.R1, asm.R8, 0, asm.DWord).WithSymbol("counted"),
+		asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R8, 0, asm.R1, asm.DWord),
+	)
+	if !l.blind {
+		p = append(p, l.sample(m)...)
+	}
+	return append(p,
+		asm.Ja.Label("end"),
+		asm.LoadMapPtr(asm.R1, m.counts.FD()).WithSymbol("first"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, keyAt),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, firstAt),
+		asm.Mov.Imm(asm.R4, 0), // BPF_ANY: another processor may have been first
+		asm.FnMapUpdateElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.LoadMapValue(asm.R1, m.lost.FD(), 0),
+		asm.Mov.Imm(asm.R2, 1),
+		asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, 0),
+		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
+		asm.Return(),
+	)
+}
+
+// namespace finds that of the packet, and goes on with those alone that are watched.
+func (l layout) namespace(namespaces []uint32) (p asm.Instructions) {
 	if l.hasMeant {
 		p = append(p,
 			asm.LoadMem(asm.R1, asm.R6, 24, asm.DWord),
@@ -139,43 +248,5 @@ func (l layout) program(namespaces []uint32, counts, lost int) asm.Instructions 
 		p = append(p, asm.JEq.Imm32(asm.R7, int32(number), "count")) //nolint:gosec // the same 32 bits
 	}
 	p[known] = p[known].WithSymbol("known")
-	p = append(p,
-		asm.Ja.Label("end"),
-		asm.StoreMem(asm.RFP, keyAt, asm.R7, asm.Word).WithSymbol("count"),
-	)
-	if l.hasReason {
-		p = append(p, asm.LoadMem(asm.R1, asm.R6, 16, asm.DWord))
-	} else {
-		p = append(p, asm.Mov.Imm(asm.R1, 0))
-	}
-	return append(p,
-		asm.StoreMem(asm.RFP, keyAt+4, asm.R1, asm.Word),
-		asm.LoadMem(asm.R1, asm.R6, 8, asm.DWord),
-		asm.StoreMem(asm.RFP, keyAt+8, asm.R1, asm.DWord),
-		asm.LoadMapPtr(asm.R1, counts),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, keyAt),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "first"),
-		// The processor's own, and no two runs of a program at once on one.
-		asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord),
-		asm.Add.Imm(asm.R1, 1),
-		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
-		asm.Ja.Label("end"),
-		asm.Mov.Imm(asm.R1, 1).WithSymbol("first"),
-		asm.StoreMem(asm.RFP, firstAt, asm.R1, asm.DWord),
-		asm.LoadMapPtr(asm.R1, counts),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, keyAt),
-		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, firstAt),
-		asm.Mov.Imm(asm.R4, 0), // BPF_ANY: another processor may have been first
-		asm.FnMapUpdateElem.Call(),
-		asm.JEq.Imm(asm.R0, helperOK, "end"),
-		asm.LoadMapValue(asm.R1, lost, 0),
-		asm.Mov.Imm(asm.R2, 1),
-		asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, 0),
-		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
-		asm.Return(),
-	)
+	return append(p, asm.Ja.Label("end"))
 }

@@ -41,3 +41,31 @@ func parseTwoLines(text string, into map[string]uint64) {
 		}
 	}
 }
+
+// DeviceDrops are the packets that the devices of the namespace have dropped, by names such as
+// "eth0 rx dropped" (dev_seq_printf_stats of net/core/net-procfs.c). What a device missed is
+// among the received.
+func DeviceDrops() (map[string]uint64, error) {
+	text, err := os.ReadFile("/proc/thread-self/net/dev")
+	if err != nil {
+		return nil, fmt.Errorf("read the counters of devices: %w", err)
+	}
+	all := map[string]uint64{}
+	parseDevices(string(text), all)
+	return all, nil
+}
+
+func parseDevices(text string, into map[string]uint64) {
+	for line := range strings.Lines(text) {
+		name, rest, is := strings.Cut(line, ":") // which no name has (dev_valid_name)
+		fields := strings.Fields(rest)
+		if !is || len(fields) < 16 {
+			continue
+		}
+		for way, at := range map[string]int{"rx": 3, "tx": 11} {
+			if n, err := strconv.ParseUint(fields[at], 10, 64); err == nil {
+				into[strings.TrimSpace(name)+" "+way+" dropped"] = n
+			}
+		}
+	}
+}

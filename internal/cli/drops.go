@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/words"
+)
+
+func newDrops() *cobra.Command {
+	var (
+		count int
+		asked engine.DropChoice
+	)
+	cmd := &cobra.Command{
+		Use:   "drops",
+		Short: "Show which packets the kernel drops as it drops them, why, and by which rule",
+		Long: `Shows what the kernel gives up in this network namespace, whoever has it do so: a line
+for each packet with the time, the kernel's reason, the hook of netfilter or else the
+function of the kernel, from whom and to what, and the line of the policy that dropped it,
+where that logs to netlink (log: netlink). On a terminal it is one screen that is drawn
+anew each second: how many by reason and function, the most frequent sources and lines,
+and the last packets. It ends with --for, --count or Ctrl-C, and then says how many there
+were. --json has a value a line: the packets, and at the end the counts.
+
+All packets are counted, in the kernel; 200 a second are looked at, half of them at most for
+one function and reason, so that a flood hides nothing else and costs nothing much: what it
+takes by the kernel's own measure is shown. --src and --interface choose among those.
+
+A kernel without BTF says neither whose a packet is nor what: counted are those of the whole
+machine by function and reason. Who is not root has the counters of /proc/net alone.
+
+Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
+		Example: "  sluice drops\n  sluice drops --for 10s --json | jq .reason\n  sluice drops --src 203.0.113.0/24 --count 1\n  sluice drops --reason no_socket --interface eth0",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if count < 0 {
+				return fmt.Errorf("--count %d is below zero", count)
+			}
+			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+				if d := command.TimeOf(cmd.Flags(), "for"); d > 0 {
+					var stop func()
+					ctx, stop = context.WithTimeout(ctx, d)
+					defer stop()
+				}
+				return showDrops(ctx, cmd, h, asked, count)
+			})(cmd, args)
+		},
+	}
+	asked.Called = words.DropFlags
+	flags := cmd.Flags()
+	command.AddTime(flags, "for", 0, "end after `TIME`")
+	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
+	flags.StringVar(&asked.Reason, "reason", "", "show what is dropped for a `REASON` of the kernel, such as no_socket")
+	flags.StringVar(&asked.Function, "function", "", "show what a `FUNCTION` of the kernel drops, such as tcp_v4_rcv")
+	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
+	flags.StringVar(&asked.Interface, "interface", "", "show what came in, or was to go out, by an `INTERFACE`")
+	return cmd
+}
+
+func showDrops(ctx context.Context, cmd *cobra.Command, h door, asked engine.DropChoice, most int) error {
+	collectSoon()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	v := dropView{to: cmd.OutOrStdout(), most: most, stop: stop, screen: command.Colours(cmd.OutOrStdout()) && !optionsOf(cmd).json}
+	if optionsOf(cmd).json {
+		v.encoder = json.NewEncoder(v.to)
+		v.encoder.SetEscapeHTML(false)
+	}
+	counts, err := h.Drops(ctx, asked, v.packet, v.counted)
+	if err = cmp.Or(v.failed, err); err != nil {
+		return err
+	}
+	if v.encoder != nil {
+		return v.encoder.Encode(counts)
+	}
+	if v.screen {
+		v.counted(*counts)
+		return v.failed
+	}
+	printDrops(v.to, counts)
+	return nil
+}
+
+// dropView shows drops as they come: values, lines, or a screen.
+type dropView struct {
+	to      io.Writer
+	encoder *json.Encoder // nil: for people
+	screen  bool
+	most    int
+	shown   int
+	last    []string // lines of packets
+	stop    func()
+	failed  error // of writing
+}
+
+func (v *dropView) packet(d engine.Dropped) {
+	if v.failed != nil || v.most > 0 && v.shown == v.most {
+		return
+	}
+	switch {
+	case v.encoder != nil:
+		v.failed = v.encoder.Encode(d)
+	case v.screen:
+		v.last = append(v.last[max(0, len(v.last)-screenRows):], dropLine(v.to, d))
+	default:
+		_, v.failed = fmt.Fprintln(v.to, dropLine(v.to, d))
+	}
+	if v.shown++; v.shown == v.most || v.failed != nil {
+		v.stop()
+	}
+}
+
+func (v *dropView) counted(c engine.DropCounts) {
+	if !v.screen {
+		return
+	}
+	held := &command.Held{To: v.to}
+	printDrops(held, &c)
+	text := firstRows(held.String(), screenRows)
+	if left := screenRows - rowsOf(text) - 1; left > 0 && len(v.last) > 0 {
+		text += "\n" + strings.Join(v.last[max(0, len(v.last)-left):], "\n") + "\n"
+	}
+	fmt.Fprint(command.Bare(v.to), clearScreen)
+	if _, v.failed = fmt.Fprint(v.to, text); v.failed != nil {
+		v.stop()
+	}
+}
+
+// dropLine is a packet.
+func dropLine(w io.Writer, d engine.Dropped) string {
+	var rest []string
+	source := "-"
+	if d.Source.IsValid() {
+		source = d.Source.String()
+	}
+	if d.Rule != "" || d.Line > 0 {
+		rest = append(rest, loggedLine(d.Logged), inSets(d.Logged)+d.Rule)
+	} else if d.Destination.IsValid() {
+		rest = append(rest, "to "+d.Destination.String())
+	}
+	for _, by := range []struct{ way, name string }{{"in", d.In}, {"out", d.Out}} {
+		if by.name != "" {
+			rest = append(rest, by.way+" "+by.name)
+		}
+	}
+	text := fmt.Sprintf("%s  %-14s  %-15s  %-15s  %-9s  %s", d.Time.Local().Format(time.TimeOnly), cmp.Or(d.Reason, "-"), cmp.Or(d.Hook, d.Function), source, cmp.Or(d.Service(), "-"), strings.Join(rest, "  "))
+	return fitting(w, command.PlainName(text))
+}
+
+// dropRows are how many places, sources and lines are printed each.
+const dropRows = 5
+
+func printDrops(w io.Writer, c *engine.DropCounts) {
+	fmt.Fprintf(w, "%s dropped in %s", english.Plural(c.Packets, "packet"), english.Duration(time.Duration(c.Seconds*float64(time.Second)).Round(100*time.Millisecond)))
+	if c.By == engine.ByTracepoint {
+		fmt.Fprintf(w, ", %s looked at", english.Grouped(c.Looked))
+	}
+	fmt.Fprintln(w)
+	row := func(n uint64, text string) {
+		fmt.Fprintln(w, fitting(w, command.PlainName(fmt.Sprintf("%12s  %s", english.Grouped(n), text))))
+	}
+	for _, p := range c.Places[:min(len(c.Places), 2*dropRows)] {
+		row(p.Packets, strings.TrimRight(fmt.Sprintf("%-22s  %s", cmp.Or(p.Reason, "-"), p.Function), " "))
+	}
+	if more := len(c.Places) - 2*dropRows; more > 0 {
+		fmt.Fprintf(w, "              and %s more\n", english.Plural(more, "place"))
+	}
+	part := func(name string, rows []string, looked []uint64) {
+		if len(rows) > 0 {
+			fmt.Fprintln(w, command.Paint(w, "2", name+", of those looked at"))
+		}
+		for i := range rows[:min(len(rows), dropRows)] {
+			row(looked[i], rows[i])
+		}
+	}
+	var rows []string
+	var looked []uint64
+	for _, s := range c.Sources {
+		rows, looked = append(rows, s.Source.String()), append(looked, s.Looked)
+	}
+	part("sources", rows, looked)
+	rows, looked = nil, nil
+	for _, l := range c.Lines {
+		rows, looked = append(rows, loggedLine(engine.Logged{File: l.File, Line: l.Line})+"  "+l.Rule), append(looked, l.Looked)
+	}
+	part("lines of the policy", rows, looked)
+	var also []string
+	if c.Unplaced > 0 {
+		also = append(also, english.Grouped(c.Unplaced)+" on the machine name no network namespace")
+	}
+	if c.Missed > 0 {
+		also = append(also, english.Grouped(c.Missed)+" could not be counted")
+	}
+	if c.Cost != nil {
+		also = append(also, fmt.Sprintf("to see that takes %.2g %% of a processor, %s ns a packet", 100*c.Cost.Share, english.Grouped(int(c.Cost.Event))))
+	}
+	if len(also) > 0 {
+		fmt.Fprintln(w, strings.Join(also, "; "))
+	}
+}
