@@ -29,12 +29,15 @@ var checks = []Check{
 	publishedPast,
 	twoFirewalls,
 	dnatDead,
+	tooBigDropped,
 	oneProcessor,
 	stolen,
 	logBusy,
 	logUnlimited,
 	bridgedFrames,
 	dropped,
+	natHairpin,
+	mssUnclamped,
 	listensWide,
 }
 

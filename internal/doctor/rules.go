@@ -95,24 +95,29 @@ func (s *Seen) arrives(from netip.Addr) (p packet.Packet, ok bool) {
 
 // dropped is the ruleset that surely drops a packet to the host, and how; nil: none does.
 func (s *Seen) dropped(p packet.Packet) (*importer.Ruleset, reach.Result) {
+	return s.droppedOn(p, packet.In)
+}
+
+// droppedOn is dropped on another way.
+func (s *Seen) droppedOn(p packet.Packet, way packet.Way) (*importer.Ruleset, reach.Result) {
 	for _, r := range s.Rules {
 		if !meets(r, p.Family()) {
 			continue
 		}
-		if got := reach.Evaluate(r.Program, p, packet.In); got.Certain && got.Verdict != program.Accept {
+		if got := reach.Evaluate(r.Program, p, way); got.Certain && got.Verdict != program.Accept {
 			return r, got
 		}
 	}
 	return nil, reach.Result{}
 }
 
-// passes says that every ruleset surely lets a packet to the host pass.
-func (s *Seen) passes(p packet.Packet) bool {
+// passes says that every ruleset surely lets a packet pass.
+func (s *Seen) passes(p packet.Packet, way packet.Way) bool {
 	for _, r := range s.Rules {
 		if !meets(r, p.Family()) {
 			continue
 		}
-		if got := reach.Evaluate(r.Program, p, packet.In); !got.Certain || got.Verdict != program.Accept {
+		if got := reach.Evaluate(r.Program, p, way); !got.Certain || got.Verdict != program.Accept {
 			return false
 		}
 	}
@@ -158,7 +163,7 @@ func clip(text string) string {
 // asked counts the rules that a packet to the host is asked by in a ruleset.
 func asked(r *importer.Ruleset, p packet.Packet) (n int) {
 	last := ""
-	measure(r.Program, p, func(rule *program.Rule) {
+	measure(r.Program, p, packet.In, func(rule *program.Rule) {
 		if rule.ID == "" || rule.ID != last { // one of the tool's may be several
 			n++
 		}
@@ -167,10 +172,9 @@ func asked(r *importer.Ruleset, p packet.Packet) (n int) {
 	return n
 }
 
-// measure tells of the rules that a packet that comes in is asked by, and of what they do
-// to it.
-func measure(p *program.Program, pkt packet.Packet, rule func(*program.Rule), done func(program.Action)) {
-	reach.Measure(p, pkt, packet.In, &reach.Meter{
+// measure tells of the rules that a packet is asked by, and of what they do to it.
+func measure(p *program.Program, pkt packet.Packet, way packet.Way, rule func(*program.Rule), done func(program.Action)) {
+	reach.Measure(p, pkt, way, &reach.Meter{
 		Base: func(program.Hook) {},
 		Rule: rule,
 		Order: func(r *program.Rule) []int {

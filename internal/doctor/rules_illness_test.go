@@ -62,12 +62,17 @@ func (b *broken) tables(tool string, family int, text string) {
 	if tool == "iptables-legacy" {
 		testnet.Require(b.t, testnet.IPTablesLegacy("filter"), testnet.IPTablesLegacy("nat"))
 	}
-	if family == 6 {
-		tool = strings.Replace(tool, "iptables", "ip6tables", 1)
-	}
-	if out, err := b.host.RunInput(text, tool+"-restore"); err != nil {
+	if out, err := b.host.RunInput(text, command(tool, family)+"-restore"); err != nil {
 		b.t.Fatalf("%v: %s", err, out)
 	}
+}
+
+// command is a tool for one family.
+func command(tool string, family int) string {
+	if family == 6 {
+		return strings.Replace(tool, "iptables", "ip6tables", 1)
+	}
+	return tool
 }
 
 // container is a host behind a bridge of this one.
@@ -151,7 +156,11 @@ func TestRuleIllnesses(t *testing.T) {
 		})
 	}
 	all = append(all, natIllnesses()...)
-	for _, test := range all {
-		t.Run(test.check, test.rules)
+	tried := map[string]bool{}
+	for i, test := range all {
+		if !testing.Short() || i%4 == 0 || !tried[test.check] {
+			tried[test.check] = true
+			t.Run(test.check, test.rules)
+		}
 	}
 }

@@ -157,8 +157,11 @@ func family(a netip.Addr) int {
 
 // anyDevice says that a setting is on for all devices or for one.
 func (s *Seen) anyDevice(before, after string) bool {
-	return s.setting(before+"all"+after) == "1" || slices.ContainsFunc(s.Devices, func(d Device) bool { return s.setting(before+strings.ReplaceAll(d.Name, ".", "/")+after) == "1" })
+	return s.setting(before+"all"+after) == "1" || slices.ContainsFunc(s.Devices, func(d Device) bool { return s.setting(before+slashed(d.Name)+after) == "1" })
 }
+
+// slashed is a device as a sysctl names it.
+func slashed(device string) string { return strings.ReplaceAll(device, ".", "/") }
 
 func (s *Seen) deviceName(index int) string {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Index == index })

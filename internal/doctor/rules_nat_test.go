@@ -48,6 +48,8 @@ func natIllnesses() (all []illness) {
 			})
 		}
 	}
+	all = append(all, hairpinIllnesses()...)
+	all = append(all, sizeIllnesses()...)
 	return append(all, illness{
 		"dnat-dead", // what the container sends on inside
 		func(b *broken) {

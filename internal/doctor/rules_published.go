@@ -31,13 +31,13 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 			var open []Evidence
 			var user bool
 			var ports []string
-			for _, of := range published(r) {
+			for _, of := range published(r, program.Prerouting) {
 				for _, family := range []int{4, 6} {
 					p, ok := s.fromInternet(family)
 					if !ok || !meets(r, family) {
 						continue
 					}
-					p.Protocol, p.SourcePort, p.Port, p.Flags, p.State = of.protocol, someEphemeral, of.port, packet.SYN, packet.New
+					of.begin(&p)
 					closed := s.closedToHost(p)
 					if closed == "" {
 						continue
@@ -46,13 +46,12 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 					if out == nil || !passes || !s.holdsContainers(out) {
 						continue
 					}
-					port := fmt.Sprintf("%s/%d", packet.ProtocolName(p.Protocol), p.Port)
-					if !slices.Contains(ports, port) {
-						ports = append(ports, port)
+					if !slices.Contains(ports, of.String()) {
+						ports = append(ports, of.String())
 					}
 					if len(open) < mostTop {
 						open = append(open, found(toolOf(r), "%s from %s to %s in %s: to the host itself dropped by %s; %s sends it to %s, and all rules let it out by %s",
-							port, p.Source, p.Destination, p.In, closed, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name))
+							of, p.Source, p.Destination, p.In, closed, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name))
 					}
 				}
 			}
@@ -101,7 +100,7 @@ func (s *Seen) closedToHost(p packet.Packet) string {
 
 // rewriter names the rule that gives a packet another destination.
 func rewriter(r *importer.Ruleset, p packet.Packet) string {
-	return byText(r, reach.Result{Rule: acting(r.Program, p, rewritesDestination)})
+	return byText(r, reach.Result{Rule: acting(r.Program, p, packet.In, rewritesDestination)})
 }
 
 // holdsContainers says that a device is a bridge with a port of the kind that containers

@@ -99,7 +99,7 @@ those of IPv6 surely let in.`,
 				p.Protocol, p.SourcePort, p.Port, p.Flags, p.State = packet.TCP, someEphemeral, l.At.Port(), packet.SYN, packet.New
 			}
 			r, got := s.dropped(v4)
-			if r == nil || !s.passes(v6) {
+			if r == nil || !s.passes(v6, packet.In) {
 				continue
 			}
 			open = append(open, found("ss -tln; "+toolOf(r), "tcp/%d (%s): over IPv4 dropped by %s, over IPv6 let in", l.At.Port(), l.Program, byText(r, got)))

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 
 	"sluice/internal/base/packet"
@@ -38,12 +39,21 @@ type service struct {
 	port     uint16
 }
 
+// begin makes a packet the first of a connection to it.
+func (s service) begin(p *packet.Packet) {
+	p.Protocol, p.SourcePort, p.Port, p.Flags, p.State = s.protocol, someEphemeral, s.port, packet.SYN, packet.New
+}
+
+func (s service) String() string {
+	return fmt.Sprintf("%s/%d", packet.ProtocolName(s.protocol), s.port)
+}
+
 // mostServices bounds how many ports rules are asked about.
 const mostServices = 200
 
-// published are the services that rules rewrite the destination of for packets that come
-// in: the first port of each rule and each element of a verdict map on their way.
-func published(r *importer.Ruleset) (out []service) {
+// published are the services that rules of a hook rewrite the destination of: the first
+// port of each rule and each element of a verdict map on the way.
+func published(r *importer.Ruleset, at program.HookKind) (out []service) {
 	add := func(protocol, port []program.NumberRange) {
 		if len(protocol) == 0 || len(port) == 0 || len(out) >= mostServices {
 			return
@@ -54,7 +64,7 @@ func published(r *importer.Ruleset) (out []service) {
 		}
 	}
 	for _, h := range r.Program.Hooks {
-		if h.Kind != program.Prerouting || h.Phase != program.NAT {
+		if h.Kind != at || h.Phase != program.NAT {
 			continue
 		}
 		for _, c := range chainsFrom(r.Program, h.Chain) {
@@ -99,10 +109,10 @@ func only(r *importer.Ruleset, keep func(program.Hook) bool) *program.Program {
 	return &p
 }
 
-// acting is the last rule that did a certain thing to a packet that comes in; nil: none did.
-func acting(p *program.Program, pkt packet.Packet, does func(program.Effect) bool) (by *program.Rule) {
+// acting is the last rule that did a certain thing to a packet; nil: none did.
+func acting(p *program.Program, pkt packet.Packet, way packet.Way, does func(program.Effect) bool) (by *program.Rule) {
 	var now *program.Rule
-	measure(p, pkt, func(r *program.Rule) { now = r }, func(a program.Action) {
+	measure(p, pkt, way, func(r *program.Rule) { now = r }, func(a program.Action) {
 		if does(program.EffectOf(a)) {
 			by = now
 		}
@@ -113,6 +123,8 @@ func acting(p *program.Program, pkt packet.Packet, does func(program.Effect) boo
 func rewritesDestination(e program.Effect) bool {
 	return e.Ends && e.Rewrites.Field == program.Destination
 }
+
+func rewritesSource(e program.Effect) bool { return e.Ends && e.Rewrites.Field == program.Source }
 
 // routed gives the device that a packet leaves by, nil where there is no way.
 func (s *Seen) routed(p packet.Packet) *Device {
@@ -141,17 +153,16 @@ func (s *Seen) forwarded(by *importer.Ruleset, p packet.Packet) (out *Device, en
 	p.Out = out.Name
 	got = reach.Evaluate(by.Program, p, packet.In)
 	end, passes = got.Packet, got.Certain && got.Verdict == program.Accept
+	end.SNAT = end.SNAT || acting(by.Program, p, packet.In, rewritesSource) != nil
 	through := got.Packet
-	through.SNAT, through.Source = false, p.Source
+	through.SNAT, through.Source = false, p.Source // which others meet before
 	for _, r := range s.Rules {
 		if r == by || !meets(r, p.Family()) {
 			continue
 		}
 		got := reach.Evaluate(r.Program, through, packet.Through)
 		passes = passes && got.Certain && got.Verdict == program.Accept
-		if got.Packet.SNAT {
-			end.SNAT, end.Source = true, got.Packet.Source
-		}
+		end.SNAT = end.SNAT || acting(r.Program, through, packet.Through, rewritesSource) != nil
 	}
 	return out, end, passes
 }
