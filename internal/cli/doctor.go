@@ -134,6 +134,9 @@ func printDoctor(w io.Writer, r *doctor.Report) {
 		printPart(w, "mend", f.Mend...)
 		printPart(w, "undo", f.Undo...)
 	}
+	if times := r.Times(); len(times) > 0 {
+		fmt.Fprintf(w, "of a processor's time, in all network namespaces, packets took\n%s\n", strings.Join(times, "\n"))
+	}
 	for _, u := range r.Unread {
 		fmt.Fprintf(w, "not read: %s\n", u)
 	}

@@ -30,6 +30,7 @@ var checks = []Check{
 	twoFirewalls,
 	dnatDead,
 	tooBigDropped,
+	rulesBusy,
 	oneProcessor,
 	stolen,
 	logBusy,

@@ -1,12 +1,14 @@
 package doctor_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,6 +241,14 @@ func TestIllnesses(t *testing.T) {
 			},
 		},
 		{
+			"rules-busy",
+			func(b *broken) { b.rules(10_000, ""); b.flood(testnet.UDP(from("192.0.2.2", 1), from("192.0.2.1", 9))) },
+			func(b *broken) { // as many, behind what ends the way
+				b.rules(10_000, "udp dport 9 drop;")
+				b.flood(testnet.UDP(from("192.0.2.2", 1), from("192.0.2.1", 9)))
+			},
+		},
+		{
 			"established-late",
 			func(b *broken) {
 				text := "table inet t { chain c { type filter hook input priority 0; "
@@ -308,6 +318,17 @@ func TestIllnesses(t *testing.T) {
 	} {
 		t.Run(test.check, test.try)
 	}
+}
+
+// rules gives the host so many of input, each its own, and some before them.
+func (b *broken) rules(n int, before string) {
+	b.t.Helper()
+	var text strings.Builder
+	text.WriteString("table inet t { chain c { type filter hook input priority 0; " + before)
+	for i := range n {
+		fmt.Fprintf(&text, "ip saddr 198.51.%d.%d udp sport %d accept; ", i>>8, i&255, 1024+i)
+	}
+	b.host.Nft(text.String() + "}; }")
 }
 
 // forwarded has the host forward a connection that it tracks, by rules.

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/importer"
 	"sluice/internal/system/hostwatch"
 	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/sampling"
 	"sluice/internal/system/kernel/statistics"
 	"sluice/internal/system/kernel/sysctl"
 	"sluice/internal/system/kernel/wire"
@@ -43,6 +44,7 @@ type Seen struct {
 	Containers []Container         // where rules rewrite destinations
 	Silent     []netip.Addr        // neighbours that do not answer
 	Flowtables int                 // of all tables of nftables, those of Sluice too
+	Taken      []Taken             // most first
 	settings   map[string]string
 }
 
@@ -74,17 +76,27 @@ func see(ctx context.Context, o Options) (*Seen, error) {
 	if err != nil {
 		return nil, err
 	}
+	sampler, err := sampling.Start()
+	if err != nil {
+		s.unread("processor time by function", err)
+	}
 	began := time.Now()
 	before := s.read()
 	select {
 	case <-ctx.Done():
 		watch.Stop()
+		if sampler != nil {
+			sampler.Stop()
+		}
 		return nil, ctx.Err()
 	case <-time.After(o.Window):
 	}
 	after := s.read()
 	s.Window = time.Since(began)
 	result := watch.Stop()
+	if sampler != nil {
+		s.seeTaken(sampler.Stop())
+	}
 	s.Unread = append(s.Unread, result.Warnings...)
 	s.Drops = result.Spaces[0].Drops
 	s.compare(before, after)

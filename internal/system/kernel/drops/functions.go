@@ -34,7 +34,10 @@ func functions(list io.Reader, addresses []uint64) (map[uint64]string, error) {
 		at   uint64
 		name string
 	}
-	best := map[uint64]symbol{}
+	addresses = slices.Sorted(slices.Values(addresses))
+	// By place in addresses: the last symbol before each that is not before the address
+	// in front of it.
+	best := make([]symbol, len(addresses))
 	in := bufio.NewScanner(list)
 	in.Buffer(make([]byte, 1<<16), 1<<16)
 	for in.Scan() {
@@ -47,17 +50,25 @@ func functions(list io.Reader, addresses []uint64) (map[uint64]string, error) {
 		if err != nil || at == 0 { // the reader may not see addresses
 			continue
 		}
-		for _, a := range addresses {
-			if b, has := best[a]; at < a && (!has || at > b.at) {
-				best[a] = symbol{at, string(line[19:])}
-			}
+		i, is := slices.BinarySearch(addresses, at)
+		for is && i < len(addresses) && addresses[i] == at {
+			i++
+		}
+		if i < len(addresses) && at > best[i].at {
+			best[i] = symbol{at, string(line[19:])}
 		}
 	}
 	out := map[uint64]string{}
-	for a, b := range best {
-		name, _, _ := strings.Cut(b.name, "\t")
-		name, _, _ = strings.Cut(name, ".") // a copy that the compiler made: ".isra.0", ".cold"
-		out[a] = name
+	last := symbol{}
+	for i, a := range addresses {
+		if best[i].at > 0 {
+			last = best[i]
+		}
+		if last.at > 0 {
+			name, _, _ := strings.Cut(last.name, "\t")
+			name, _, _ = strings.Cut(name, ".") // a copy that the compiler made: ".isra.0", ".cold"
+			out[a] = name
+		}
 	}
 	return out, in.Err()
 }
