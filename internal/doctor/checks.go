@@ -35,6 +35,8 @@ var checks = []Check{
 	stolen,
 	logBusy,
 	logUnlimited,
+	hiddenRules,
+	unhitRules,
 	bridgedFrames,
 	dropped,
 	natHairpin,

@@ -125,7 +125,7 @@ const publishesNft = `table FAMILY nat { chain prerouting { type nat hook prerou
 	}`
 
 func nftOf(family int, text string) string {
-	return by(family, strings.ReplaceAll(text, "FAMILY", map[int]string{4: "ip", 6: "ip6"}[family]))
+	return by(family, strings.NewReplacer("FAMILY", map[int]string{4: "ip", 6: "ip6"}[family], "ADDRESS", map[int]string{4: "ip", 6: "ip6"}[family]).Replace(text))
 }
 
 // TestRuleIllnesses: those of rules, by each tool and in both families.
@@ -156,6 +156,7 @@ func TestRuleIllnesses(t *testing.T) {
 		})
 	}
 	all = append(all, natIllnesses()...)
+	all = append(all, chainIllnesses()...)
 	tried := map[string]bool{}
 	for i, test := range all {
 		if !testing.Short() || i%4 == 0 || !tried[test.check] {

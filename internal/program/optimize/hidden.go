@@ -22,24 +22,55 @@ func dropHidden(w *work) {
 			continue
 		}
 		n := -1
-		chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return hidden[n] })
+		chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; _, is := hidden[n]; return is })
 		w.say(english.Plural(len(hidden), "rule") + " of chain " + chain.Name + " that no packet reaches went")
 	}
 }
 
-// hiddenIn gives the places of the rules that no packet reaches.
-func hiddenIn(f *facts, chain *program.Chain) map[int]bool {
-	out := map[int]bool{}
-	var before []*scope // of the rules so far that leave nothing behind
+// Hidden gives the rules that no packet reaches, of any program: by chain and place, the
+// place of the rule that leaves it nothing, or -1 where no packet fits its conditions.
+// doctor asks it of rulesets of other tools.
+func Hidden(p *program.Program) map[string]map[int]int {
+	f := newFacts(p)
+	out := map[string]map[int]int{}
+	for i := range p.Chains {
+		if hidden := hiddenIn(f, &p.Chains[i]); len(hidden) > 0 {
+			out[p.Chains[i].Name] = hidden
+		}
+	}
+	return out
+}
+
+// ending is a rule that leaves nothing behind of what it matches.
+type ending struct {
+	scope *scope
+	reads map[string]bool
+	place int
+}
+
+// hiddenIn gives the places of the rules that no packet reaches, each with that of the
+// rule that hides it.
+func hiddenIn(f *facts, chain *program.Chain) map[int]int {
+	out := map[int]int{}
+	var before []ending // of the rules so far
 	for i := range chain.Rules {
 		r := &chain.Rules[i]
 		s := f.scope(r)
-		if s.never || slices.ContainsFunc(before, func(b *scope) bool { *f.compared++; return b.covers(s) }) {
-			out[i] = true
+		by := slices.IndexFunc(before, func(b ending) bool { *f.compared++; return b.scope.covers(s) })
+		switch {
+		case s.never:
+			out[i] = -1
+			continue
+		case by >= 0:
+			out[i] = before[by].place
 			continue
 		}
-		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= allCompared) && len(before) < allCompared {
-			before = append(before, s)
+		e := f.effect(r)
+		// What is asked behind a rule that writes it may have another answer, and what
+		// has no words another one each time.
+		before = slices.DeleteFunc(before, func(b ending) bool { return !apart(e.writes, b.reads) })
+		if e.ends && !e.reads[string(program.Opaque)] && (len(r.Match) < 2 || len(chain.Rules) <= allCompared) && len(before) < allCompared {
+			before = append(before, ending{s, e.reads, i})
 		}
 	}
 	return out

@@ -1,0 +1,73 @@
+package doctor_test
+
+import "fmt"
+
+// chainIllnesses are those of the order of rules and chains.
+func chainIllnesses() (all []illness) {
+	for _, family := range []int{4, 6} {
+		for _, tool := range append([]string{"nft"}, tools...) {
+			all = append(all, illness{
+				"hidden-rule",
+				func(b *broken) {
+					b.chainOf(tool, family, "input", "drop", "-s LAN -j ACCEPT; -p tcp -m tcp --dport 22 -j ACCEPT; -s BOX -p tcp -m tcp --dport 25 -j DROP", "ADDRESS saddr LAN accept; tcp dport 22 accept; ADDRESS saddr BOX tcp dport 25 drop;")
+				},
+				func(b *broken) { // the narrow one above the wide one; and those above let packets go on
+					b.chainOf(tool, family, "input", "drop", "-s BOX -p tcp -m tcp --dport 25 -j DROP; -p tcp -m limit --limit 5/sec -j ACCEPT; -p tcp -j LOG; -p tcp -m tcp --dport 22 -j ACCEPT; -s LAN -j ACCEPT",
+						"ADDRESS saddr BOX tcp dport 25 drop; meta l4proto tcp limit rate 5/second accept; meta l4proto tcp log; tcp dport 22 accept; ADDRESS saddr LAN accept;")
+				},
+			}, illness{
+				"hidden-rule", // by what a rule in between writes it is not
+				func(b *broken) {
+					b.chainOf(tool, family, "input", "accept", "-m mark --mark 0x1 -j DROP; -p tcp -j LOG; -p tcp -m mark --mark 0x1 -j ACCEPT", "meta mark 1 drop; meta l4proto tcp log; meta l4proto tcp meta mark 1 accept;")
+				},
+				func(b *broken) {
+					if tool == "nft" {
+						b.host.Nft(nftOf(family, "table FAMILY m { chain c { type filter hook input priority 0; meta mark 1 drop; meta l4proto tcp meta mark set 1; meta l4proto tcp meta mark 1 accept; }; }"))
+						return
+					}
+					b.tables(tool, family, "*mangle\n:INPUT ACCEPT [0:0]\n-A INPUT -m mark --mark 0x1 -j DROP\n-A INPUT -p tcp -j MARK --set-xmark 0x1/0xffffffff\n-A INPUT -p tcp -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n")
+				},
+			}, illness{
+				"rules-unhit",
+				func(b *broken) { b.counted(tool, family, 12, 0, 5_000_000) },
+				func(b *broken) {
+					if family == 6 && tool == "iptables-nft" { // ip6tables-nft-restore 1.8.9 leaves what rules have counted out
+						b.counted(tool, family, 12, 0, 1000)
+						return
+					}
+					b.counted(tool, family, 12, 1, 5_000_000)
+				},
+			})
+		}
+	}
+	return append(all, illness{
+		"rules-unhit", // nothing has come by
+		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1_000_000) },
+		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1000) },
+	}, illness{
+		"rules-unhit", // what stands behind has counted nothing either, but was hit before
+		func(b *broken) { b.counted("nft", 4, 10, 0, 2_000_000) },
+		func(b *broken) { b.counted("nft", 4, 9, 0, 2_000_000) },
+	})
+}
+
+// counted loads rules that have counted so many packets each, before one that has counted
+// others.
+func (b *broken) counted(tool string, family, rules, each, behind int) {
+	b.t.Helper()
+	if tool == "nft" {
+		text := "table FAMILY counted { chain c { type filter hook input priority 0; "
+		for i := range rules {
+			text += fmt.Sprintf("tcp dport %d tcp sport %d counter packets %d bytes 0 accept; ", 1000+i, i, each)
+		}
+		b.host.Nft(nftOf(family, text+fmt.Sprintf("counter packets %d bytes 0; }; }", behind)))
+		return
+	}
+	text := fmt.Sprintf("*filter\n:INPUT ACCEPT [%d:0]\n", behind)
+	for i := range rules {
+		text += fmt.Sprintf("[%d:0] -A INPUT -p tcp -m tcp --sport %d --dport %d -j ACCEPT\n", each, i, 1000+i)
+	}
+	if out, err := b.host.RunInput(text+"COMMIT\n", command(tool, family)+"-restore", "-c"); err != nil {
+		b.t.Fatalf("%v: %s", err, out)
+	}
+}
