@@ -65,14 +65,20 @@ func (s *space) keepLog() {
 	}
 }
 
-// How many read the log, or follow the connection table, at a time.
+// How many read the log, or follow the connection table, at a time, and how many look at a
+// host, each by a process of its own.
 const (
 	readersOfUser = 4
 	mostReaders   = 16 // who are not root
+	lookersOfUser = 2
+	mostLookers   = 4 // who are not root
 )
 
-// readers are who reads the log, or follows the connection table.
+// readers are who reads an answer without an end.
 type readers struct {
+	what         string // they do
+	ofUser, most int
+
 	mutex sync.Mutex
 	of    map[uint32]int // by user
 	all   int            // but for root's
@@ -83,10 +89,10 @@ func (r *readers) take(user uint32) (free func(), err error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	switch {
-	case r.of[user] >= readersOfUser:
-		return nil, refused(api.Busy, "the same user reads the log or follows the connection table %d times already", readersOfUser)
-	case user != 0 && r.all >= mostReaders:
-		return nil, refused(api.Busy, "%d others read the log or follow the connection table", mostReaders)
+	case r.of[user] >= r.ofUser:
+		return nil, refused(api.Busy, "the same user is %s %d times already", r.what, r.ofUser)
+	case user != 0 && r.all >= r.most:
+		return nil, refused(api.Busy, "%d others are %s", r.most, r.what)
 	}
 	count := func(n int) {
 		if r.of[user] += n; r.of[user] == 0 {

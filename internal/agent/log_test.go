@@ -137,7 +137,7 @@ func TestEntryWatchers(t *testing.T) {
 
 // However many users there are, so many of them read the log, and root beside them.
 func TestLogReaders(t *testing.T) {
-	var r readers
+	r := readers{ofUser: readersOfUser, most: mostReaders}
 	var free []func()
 	for i := range uint32(mostReaders) {
 		f, err := r.take(1000 + i/readersOfUser)

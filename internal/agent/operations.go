@@ -56,6 +56,7 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
 	"POST /v1/namespaces/{namespace}/entries/delete":          {change, small},
 	"POST /v1/namespaces/{namespace}/entries/watch":           {read, small},
+	"POST /v1/namespaces/{namespace}/top":                     {read, small},
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
@@ -268,6 +269,16 @@ func (s *server) Explain(_ http.ResponseWriter, r *http.Request, _ string) {
 // Entries lists and counts entries of the connection table.
 func (s *server) Entries(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith[engine.EntryQuestion](of(r), "entries", nil)
+}
+
+// Top looks at the host until the caller hangs up.
+func (s *server) Top(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "top", func(q *request, _ engine.TopQuestion) error {
+		if !api.WantsLines(r) {
+			return refused(api.BadRequest, "looks are given in lines (Accept: %s) alone", api.Lines)
+		}
+		return nil
+	})
 }
 
 // DeleteEntries deletes entries of the connection table.

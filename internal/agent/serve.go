@@ -68,6 +68,7 @@ type server struct {
 	// A large body has a place, root's in the second, from before it is read to the answer.
 	bodies [2]chan struct{}
 	logs   readers
+	tops   readers
 	// Of updates of the country data, which may take minutes, one has a place of workers.
 	updates    chan struct{}
 	publishers []string // of country data, by the agent's file
@@ -83,6 +84,8 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
 		scraper: a.scraper,
+		logs:    readers{what: "reading the log or following the connection table", ofUser: readersOfUser, most: mostReaders},
+		tops:    readers{what: "looking at these figures", ofUser: lookersOfUser, most: mostLookers},
 		peerOf:  func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:    func(h engine.Host) firewall { return &h },
 	}
@@ -381,6 +384,9 @@ func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error
 		}
 		defer func() { time.AfterFunc(leftTime, func() { <-q.space.readLocked }) }()
 	}
+	if o.Operation == "top" {
+		return q.looks(o, answer)
+	}
 	places := q.workers[q.may(q.peer):]
 	if o.Operation == "updateCountries" {
 		places = append([]chan struct{}{q.updates}, places...)
@@ -394,6 +400,22 @@ func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error
 		}
 	}
 	return work.Run(q.Context(), q.Command, o, answer.Tell)
+}
+
+// looks has a process look at the host for as long as the caller reads what it tells.
+func (q *request) looks(o work.Order, answer *api.Answer) (json.RawMessage, error) {
+	free, err := q.tops.take(q.peer.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	ctx, stop := context.WithCancel(q.Context())
+	defer stop()
+	return work.Run(ctx, q.Command, o, func(l api.Line) {
+		if answer.Tell(l); answer.Err() != nil {
+			stop()
+		}
+	})
 }
 
 // changed has the space change the firewall, and answers with what came of it.

@@ -226,6 +226,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/entries":          `{}`,
 	"POST /v1/namespaces/{namespace}/entries/delete":   `{"port":22}`,
 	"POST /v1/namespaces/{namespace}/entries/watch":    `{"seconds":1}`,
+	"POST /v1/namespaces/{namespace}/top":              `{"every-ns":1000000000}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.
@@ -236,7 +237,11 @@ func TestRights(t *testing.T) {
 		method, path, _ := strings.Cut(strings.NewReplacer("{namespace}", "shop", "{generation}", "7").Replace(pattern), " ")
 		for as, may := range map[*peer.Peer]right{root: change, changer: change, reader: read, nobody: nothing} {
 			s.caller.Store(as)
-			status, text := s.ask(t, method, path, bodies[pattern])
+			headers := []string{}
+			if strings.HasSuffix(pattern, "/top") {
+				headers = []string{"Accept", api.Lines}
+			}
+			status, text := s.ask(t, method, path, bodies[pattern], headers...)
 			if refused := status == http.StatusForbidden; refused != (may < o.right) || status == http.StatusNotFound || may >= o.right && status != http.StatusOK && o.right != nothing && !strings.Contains(pattern, "{generation}") {
 				t.Errorf("user %d, %s: %d %s", as.UID, pattern, status, text)
 			}

@@ -62,6 +62,7 @@ var served = map[string]string{
 	"*apply.Banned": "Banned", "[]engine.AllowEntry": "Allows", "*engine.Allowed": "Allowed", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 	"engine.Logged": "Logged", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
+	"*engine.Top": "Top", "*engine.TopAnswer": "TopAnswer",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
@@ -272,6 +273,16 @@ func (w wire) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(e
 	var bad error
 	v, err := w.Host.WatchEntries(ctx, q, func(e engine.WatchedEntry) {
 		sent, err := survives(e)
+		bad = errors.Join(bad, err)
+		seen(sent)
+	})
+	return wired(w, v, errors.Join(err, bad))
+}
+
+func (w wire) Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error) {
+	var bad error
+	v, err := w.Host.Top(ctx, q, func(t *engine.Top) {
+		sent, err := survives(t)
 		bad = errors.Join(bad, err)
 		seen(sent)
 	})

@@ -68,7 +68,7 @@ var notByAgent = []string{
 }
 
 // changesByAgent is what an agent does in the place of a command that changes something.
-var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback|set) `)
+var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback|set|top) `)
 
 // alikeByAgent are scripts whose commands ask an agent the same way as those of others do:
 // verify as restore does, set as set_filled. The long form has them.

@@ -40,6 +40,7 @@ Exit status: 0 answered, 2 it was given nothing to do.`,
 			answer := api.NewLines(command.Bare(cmd.OutOrStdout())) // not for a terminal
 			h.Wait, h.Beside, h.By, h.Session = o.Wait, o.Beside, o.By, o.Session
 			h.Note, h.Warn, h.Shout, h.Progress, h.Download = answer.Note, answer.Warn, answer.Shout, answer.Progress, answer.Download
+			o.Seen = answer.Top
 			if o.Files {
 				unix.CloseOnExec(3)
 				o.Root = os.NewFile(3, "/")

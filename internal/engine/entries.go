@@ -251,6 +251,14 @@ func unknownWord(what, word string, known []string) error {
 
 // Entries reads the connection table.
 func (h *Host) Entries(ctx context.Context, q EntryQuestion) (*EntryAnswer, error) {
+	c, err := h.countEntries(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &c.out, nil
+}
+
+func (h *Host) countEntries(ctx context.Context, q EntryQuestion) (*counting, error) {
 	matches, err := q.matcher()
 	if err != nil {
 		return nil, err
@@ -291,7 +299,7 @@ func (h *Host) Entries(ctx context.Context, q EntryQuestion) (*EntryAnswer, erro
 	}
 	c.finish()
 	c.out.Took = time.Since(began)
-	return &c.out, nil
+	return &c, nil
 }
 
 // counting is an answer that is being made.

@@ -86,10 +86,7 @@ func Bounded(families []exposition.Family) []exposition.Family {
 func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if err := m.know(ctx); err != nil {
-		return nil, err
-	}
-	figures, err := m.Host.Figures(ctx, &m.known.Runs)
+	figures, err := m.figures(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +114,14 @@ func (m *Meter) Prepare(ctx context.Context) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.know(ctx)
+}
+
+// figures is what runs in numbers.
+func (m *Meter) figures(ctx context.Context) (*apply.Figures, error) {
+	if err := m.know(ctx); err != nil {
+		return nil, err
+	}
+	return m.Host.Figures(ctx, &m.known.Runs)
 }
 
 func (m *Meter) know(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"sluice/internal/base/ring"
@@ -53,15 +52,12 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		}
 	}
 	if s.Condition == apply.Running {
-		if s.Connections, err = conntrack.ReadTable(); err != nil {
+		if s.Connections, err = h.table(); err != nil {
 			return nil, err
 		}
 	}
 	// What cannot be read is written anew by the agent.
 	if w, err := h.Watched(); err == nil && w != nil {
-		if c := s.Connections; c != nil && w.Peak > c.Entries && time.Since(w.PeakAt) <= apply.PeakTime {
-			c.Peak, c.PeakAt = w.Peak, w.PeakAt
-		}
 		if w.Tells() {
 			s.Agent = &w.Watched
 		}
@@ -82,6 +78,19 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		s.Dropped = h.dropped()
 	}
 	return s, nil
+}
+
+// table is the connection table, with the most entries that an agent has seen.
+func (h *Host) table() (*conntrack.Table, error) {
+	t, err := conntrack.ReadTable()
+	if t == nil || err != nil {
+		return t, err
+	}
+	// What cannot be read is written anew by the agent.
+	if w, err := h.Watched(); err == nil && w != nil && w.Peak > t.Entries && time.Since(w.PeakAt) <= apply.PeakTime {
+		t.Peak, t.PeakAt = w.Peak, w.PeakAt
+	}
+	return t, nil
 }
 
 const (
@@ -107,8 +116,7 @@ func (h *Host) dropped() []apply.Dropped {
 		if json.Unmarshal(rec.Data, &l) != nil || !l.Source.IsValid() {
 			continue
 		}
-		what, _, _ := strings.Cut(strings.TrimPrefix(l.Rule, "default: "), " ")
-		if what != "drop" && what != "reject" {
+		if a := actionOf(l.Rule); a != policy.Drop && a != policy.Reject {
 			continue
 		}
 		all = slices.DeleteFunc(all, func(d apply.Dropped) bool { return d.Source == l.Source })

@@ -667,6 +667,39 @@ type ToBan struct {
 	What string `json:"what"`
 }
 
+// Top One look at what a host does with its packets. Rates are of the time since the look before.
+type Top = engine.Top
+
+// TopAnswer defines model for TopAnswer.
+type TopAnswer = engine.TopAnswer
+
+// TopCountry defines model for TopCountry.
+type TopCountry = engine.TopCountry
+
+// TopDrop A place of the kernel where packets were dropped, since the first look began.
+type TopDrop = engine.TopDrop
+
+// TopLine What a line of the policy has counted since it was loaded first.
+type TopLine = engine.TopLine
+
+// TopProcessor What a processor did, in shares of its time.
+type TopProcessor = engine.TopProcessor
+
+// TopQuestion defines model for TopQuestion.
+type TopQuestion = engine.TopQuestion
+
+// TopSource defines model for TopSource.
+type TopSource = engine.TopSource
+
+// TopSources Who has most entries of the connection table, when it was counted last.
+type TopSources = engine.TopSources
+
+// TopTable The connection table; new-per-second is how many connections began, where that is counted.
+type TopTable = engine.TopTable
+
+// TopVerdict defines model for TopVerdict.
+type TopVerdict = engine.TopVerdict
+
 // Unasked A set of bans by command that no rule asks, and that holds what no command banned.
 type Unasked = apply.Unasked
 
@@ -820,6 +853,9 @@ type AddToSetJSONRequestBody = SetRequest
 // RemoveFromSetJSONRequestBody defines body for RemoveFromSet for application/json ContentType.
 type RemoveFromSetJSONRequestBody = SetRequest
 
+// TopJSONRequestBody defines body for Top for application/json ContentType.
+type TopJSONRequestBody = TopQuestion
+
 // VerifyJSONRequestBody defines body for Verify for application/json ContentType.
 type VerifyJSONRequestBody = VerifyRequest
 
@@ -921,6 +957,9 @@ type ServerInterface interface {
 	// Sync Bring in what the host is now: default routes and addresses.
 	// (POST /v1/namespaces/{namespace}/sync)
 	Sync(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Top Look at what the host does with its packets, a line each time, until the caller hangs up.
+	// (POST /v1/namespaces/{namespace}/top)
+	Top(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Verify Prove that the kernel does what the policy says, for every packet.
 	// (POST /v1/namespaces/{namespace}/verify)
 	Verify(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1862,6 +1901,32 @@ func (siw *ServerInterfaceWrapper) Sync(w http.ResponseWriter, r *http.Request) 
 	handler.ServeHTTP(w, r)
 }
 
+// Top operation middleware
+func (siw *ServerInterfaceWrapper) Top(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Top(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Verify operation middleware
 func (siw *ServerInterfaceWrapper) Verify(w http.ResponseWriter, r *http.Request) {
 
@@ -2040,6 +2105,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets/remove", wrapper.RemoveFromSet)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/status", wrapper.Status)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sync", wrapper.Sync)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/top", wrapper.Top)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/verify", wrapper.Verify)
 
 	return m

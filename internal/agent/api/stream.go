@@ -29,6 +29,7 @@ type Line struct {
 	Download *Download            `json:"download,omitempty"`
 	Logged   *engine.Logged       `json:"logged,omitempty"`
 	Entry    *engine.WatchedEntry `json:"entry,omitempty"`
+	Top      *engine.Top          `json:"top,omitempty"`
 	Result   json.RawMessage      `json:"result,omitempty"` // the last line, as Failure is
 	Failure  *Failure             `json:"failure,omitempty"`
 }
@@ -86,6 +87,9 @@ func (a *Answer) Logged(l engine.Logged) { a.Tell(Line{Logged: &l}) }
 
 // Entry tells what became of an entry of the connection table.
 func (a *Answer) Entry(e engine.WatchedEntry) { a.Tell(Line{Entry: &e}) }
+
+// Top tells what one look has seen.
+func (a *Answer) Top(t *engine.Top) { a.Tell(Line{Top: t}) }
 
 // Tell writes a line. Who reads the result alone is told of that one.
 func (a *Answer) Tell(l Line) {

@@ -32,6 +32,7 @@ type Told struct {
 	Download          func(from string, done, total int64)
 	Logged            func(engine.Logged)
 	Entry             func(engine.WatchedEntry)
+	Top               func(*engine.Top)
 }
 
 // Host is a host whose agent is asked. Where no agent listens, or it does not serve what
@@ -198,6 +199,9 @@ func (h *Host) told(l api.Line) {
 	}
 	if h.Told.Entry != nil && l.Entry != nil {
 		h.Told.Entry(*l.Entry)
+	}
+	if h.Told.Top != nil && l.Top != nil {
+		h.Told.Top(l.Top)
 	}
 }
 

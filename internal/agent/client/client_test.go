@@ -101,6 +101,7 @@ func (a *agent) DeleteEntries(w http.ResponseWriter, r *http.Request, n string) 
 func (a *agent) WatchEntries(w http.ResponseWriter, r *http.Request, n string) {
 	a.take("watch entries", w, r, n)
 }
+func (a *agent) Top(w http.ResponseWriter, r *http.Request, n string) { a.take("top", w, r, n) }
 
 func (a *agent) Query(w http.ResponseWriter, r *http.Request, n string) { a.take("query", w, r, n) }
 
@@ -243,6 +244,9 @@ func TestOperations(t *testing.T) {
 		"log - country=NO&follow=true&line=p.yaml%3A7&service=ssh&since=2026-11-28T14%3A00%3A00.5Z&source=192.0.2.7": {func(h *Host) (any, error) {
 			return h.Log(ctx, engine.LogQuestion{LogChoice: engine.LogChoice{Source: "192.0.2.7", Service: "ssh", Country: "NO", Line: "p.yaml:7"}, Since: time.Date(2026, 11, 28, 14, 0, 0, 5e8, time.UTC), Follow: true}, nil)
 		}, &engine.LogAnswer{Packets: 3}},
+		`top - {"every-ns":2000000000,"once":true}`: {func(h *Host) (any, error) {
+			return h.Top(ctx, engine.TopQuestion{Every: 2 * time.Second, Once: true}, nil)
+		}, &engine.TopAnswer{Looks: 3}},
 		"log - number=7": {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{Number: 7}, nil) }, &engine.LogAnswer{}},
 		"log -":          {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{}, nil) }, &engine.LogAnswer{}},
 		"remove -":       {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},

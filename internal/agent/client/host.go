@@ -52,6 +52,7 @@ type Door interface {
 	Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error)
 	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
 	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
+	Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
 	Drops(ctx context.Context, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error)
 }
@@ -299,6 +300,12 @@ func (h *Host) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine
 func (h *Host) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
 	h.Told.Entry = seen
 	return asked(ctx, h, http.MethodPost, "entries/watch", q, func() (*engine.WatchedEntries, error) { return h.Door.WatchEntries(ctx, q, seen) })
+}
+
+// Top asks for looks at the host.
+func (h *Host) Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error) {
+	h.Told.Top = seen
+	return asked(ctx, h, http.MethodPost, "top", q, func() (*engine.TopAnswer, error) { return h.Door.Top(ctx, q, seen) })
 }
 
 // Log asks for what was logged. What an agent does not keep is read here.

@@ -41,6 +41,8 @@ type Order struct {
 	Folder string `json:"folder,omitempty"`
 	// Root is the caller's root folder, of what names files; nil is that of the process.
 	Root *os.File `json:"-"`
+	// Seen is where looks go of "top".
+	Seen func(*engine.Top) `json:"-"`
 	// Files says to the process that Root is its descriptor 3.
 	Files bool `json:"files,omitempty"`
 }
@@ -134,6 +136,8 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		})
 	case "entries":
 		return with(o, func(in engine.EntryQuestion) (any, error) { return d.Entries(ctx, in) })
+	case "top":
+		return with(o, func(in engine.TopQuestion) (any, error) { return d.Top(ctx, in, o.Seen) })
 	case "deleteEntries":
 		return with(o, func(in engine.EntryChoice) (any, error) { return d.DeleteEntries(ctx, in) })
 	case "remove":

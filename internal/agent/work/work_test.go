@@ -94,6 +94,12 @@ func (d *door) DeleteEntries(_ context.Context, c engine.EntryChoice) (*engine.D
 	return &engine.DeletedEntries{}, nil
 }
 
+func (d *door) Top(_ context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error) {
+	d.asked = []any{q}
+	seen(&engine.Top{Generation: 7})
+	return &engine.TopAnswer{}, nil
+}
+
 func (d *door) Remove(context.Context) (*apply.Outcome, error) {
 	d.asked = []any{}
 	return &apply.Outcome{}, nil
@@ -168,7 +174,7 @@ func TestDo(t *testing.T) {
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
 		"GET /v1/namespaces/-/sets": "livingSets", "POST /v1/namespaces/-/sets": "addToSet", "POST /v1/namespaces/-/sets/remove": "removeFromSet",
-		"POST /v1/namespaces/-/entries": "entries", "POST /v1/namespaces/-/entries/delete": "deleteEntries",
+		"POST /v1/namespaces/-/entries": "entries", "POST /v1/namespaces/-/top": "top", "POST /v1/namespaces/-/entries/delete": "deleteEntries",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
@@ -184,8 +190,9 @@ func TestDo(t *testing.T) {
 		}
 		root, _ := os.Open("/")
 		defer root.Close()
-		result, err := Order{Operation: operations[r.Method+" "+r.URL.Path], Request: body, Root: root}.Do(r.Context(), d)
-		api.NewAnswer(w, r).End(result, err)
+		answer := api.NewAnswer(w, r)
+		result, err := Order{Operation: operations[r.Method+" "+r.URL.Path], Request: body, Root: root, Seen: answer.Top}.Do(r.Context(), d)
+		answer.End(result, err)
 	})}
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
@@ -211,6 +218,7 @@ func TestDo(t *testing.T) {
 	adding := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, For: 90 * time.Second}
 	removing := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, Force: true}
 	entries := engine.EntryQuestion{EntryChoice: engine.EntryChoice{Source: "192.0.2.1", Destination: "192.0.2.0/24", Protocol: "tcp", Port: 443, State: "time-wait", Family: 4, NAT: true}, By: []string{"source"}, Most: 7}
+	top := engine.TopQuestion{Every: 2 * time.Second, Once: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -235,6 +243,12 @@ func TestDo(t *testing.T) {
 		"query":           {func() (any, error) { return h.Query(ctx, querying) }, []any{querying}},
 		"entries":         {func() (any, error) { return h.Entries(ctx, entries) }, []any{entries}},
 		"delete entries":  {func() (any, error) { return h.DeleteEntries(ctx, entries.EntryChoice) }, []any{entries.EntryChoice}},
+		"top": {func() (any, error) {
+			var seen []int
+			_, err := h.Top(ctx, top, func(t *engine.Top) { seen = append(seen, t.Generation) })
+			d.asked = append(d.asked, seen)
+			return nil, err
+		}, []any{top, []int{7}}},
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},

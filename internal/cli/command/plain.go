@@ -137,5 +137,9 @@ func PlainName(name string) string {
 	return strings.NewReplacer("\n", `\u000a`, "\t", `\u0009`).Replace(name)
 }
 
+// Plain is text that stands on one line of a screen, whatever it is: none of it steers a
+// terminal.
+func Plain(text string) string { return PlainName(string(plainText([]byte(text), false))) }
+
 // ReadFile reads a file that a command line names, of at most a GiB.
 func ReadFile(name string) ([]byte, error) { return regular.Read(name, 1<<30) }

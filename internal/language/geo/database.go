@@ -258,9 +258,30 @@ func (d *Database) Lookup(a netip.Addr) (Country, bool) {
 // Find is Lookup with the range that holds the address, and with the error of
 // damaged data. The first call decodes all of the address's family.
 func (d *Database) Find(a netip.Addr) (Match, bool, error) {
+	r, found, err := d.row(a)
+	if !found || err != nil {
+		return Match{}, false, err
+	}
+	is4 := a.Unmap().Is4()
+	return Match{
+		CountryOf(d.file.header.Countries[r.code].Code),
+		addrset.Range{From: r.from.Addr(is4), To: r.to.Addr(is4)},
+	}, true, nil
+}
+
+// Code is the code of an address's country; "" where it has none, or the data are damaged. It
+// is for many addresses, of which Lookup would look up each country's name too.
+func (d *Database) Code(a netip.Addr) string {
+	if r, found, err := d.row(a); found && err == nil {
+		return d.file.header.Countries[r.code].Code
+	}
+	return ""
+}
+
+func (d *Database) row(a netip.Addr) (r row, found bool, err error) {
 	a = a.Unmap()
 	if !a.IsValid() {
-		return Match{}, false, nil
+		return r, false, nil
 	}
 	i := 1
 	if a.Is4() {
@@ -274,7 +295,7 @@ func (d *Database) Find(a netip.Addr) (Match, bool, error) {
 		})
 	})
 	if d.failed[i] != nil {
-		return Match{}, false, d.located(d.failed[i])
+		return r, false, d.located(d.failed[i])
 	}
 	at, found := slices.BinarySearchFunc(d.rows[i], addrset.NumberOf(a), func(r row, n num) int {
 		switch {
@@ -286,13 +307,9 @@ func (d *Database) Find(a netip.Addr) (Match, bool, error) {
 		return 0
 	})
 	if !found {
-		return Match{}, false, nil
+		return r, false, nil
 	}
-	r := d.rows[i][at]
-	return Match{
-		CountryOf(d.file.header.Countries[r.code].Code),
-		addrset.Range{From: r.from.Addr(a.Is4()), To: r.to.Addr(a.Is4())},
-	}, true, nil
+	return d.rows[i][at], true, nil
 }
 
 func equalFold(code, other string) bool {

@@ -35,6 +35,8 @@ type Space struct {
 	Name    string
 	Entries []float64 // of the connection table at the end of each interval; nil where there was none
 	Max     []float64 // entries that it may have
+	// Begun are the connections that began; nil where they were not counted.
+	Begun *Course
 	// Table are the counters of the connection table that moved: "drop",
 	// "early_drop", "insert_failed", ... as conntrack(8) -S names them.
 	Table []Course
@@ -103,6 +105,10 @@ func (w *Watch) result() Result {
 				out.Max = append(out.Max, float64(t.max))
 			}
 		}
+		if s.begun != nil {
+			begun := course(samples, "begun", func(s sample) uint64 { return s.spaces[i].begun }, 1<<64-1)
+			out.Begun = &begun
+		}
 		out.Table = moved(tableCounters, samples, func(s sample, name string) uint64 { return uint64(s.spaces[i].table[name]) }, 1<<32-1)
 		out.TCP = moved(tcpCounters, samples, func(s sample, name string) uint64 {
 			return s.spaces[i].ip["Tcp."+name] + s.spaces[i].ip["TcpExt."+name] // a name is of one of the two
@@ -123,17 +129,21 @@ func (w *Watch) result() Result {
 func moved[T any](names []T, samples []sample, value func(sample, T) uint64, mask uint64) []Course {
 	var out []Course
 	for _, name := range names {
-		c := Course{Name: fmt.Sprint(name)}
-		for i := 1; i < len(samples); i++ {
-			n := (value(samples[i], name) - value(samples[i-1], name)) & mask
-			c.Counts = append(c.Counts, float64(n))
-			c.Total += n
-		}
-		if c.Total > 0 {
+		if c := course(samples, fmt.Sprint(name), func(s sample) uint64 { return value(s, name) }, mask); c.Total > 0 {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+func course(samples []sample, name string, value func(sample) uint64, mask uint64) Course {
+	c := Course{Name: name}
+	for i := 1; i < len(samples); i++ {
+		n := (value(samples[i]) - value(samples[i-1])) & mask
+		c.Counts = append(c.Counts, float64(n))
+		c.Total += n
+	}
+	return c
 }
 
 // tick is the kernel's unit of a processor's time, in seconds (USER_HZ).
@@ -165,7 +175,7 @@ func (w *Watch) dropped(r *Result, samples []sample) {
 	for _, p := range places {
 		addresses = append(addresses, p.Location)
 	}
-	names, err := drops.Functions(slices.Compact(addresses)...)
+	names, err := w.named(slices.Compact(addresses))
 	if err != nil {
 		w.warn("kernel functions have no names: %v", err)
 	}
@@ -185,6 +195,25 @@ func (w *Watch) dropped(r *Result, samples []sample) {
 	if n, err := w.drops.Missed(); err == nil && n > 0 {
 		w.warn("%d more packets were dropped than the kernel functions show", n)
 	}
+}
+
+// named finds the names of functions, each once.
+func (w *Watch) named(addresses []uint64) (map[uint64]string, error) {
+	addresses = slices.DeleteFunc(addresses, func(a uint64) bool { _, is := w.functions[a]; return is })
+	if len(addresses) == 0 {
+		return w.functions, nil
+	}
+	found, err := drops.Functions(addresses...)
+	if err != nil {
+		return w.functions, err
+	}
+	if w.functions == nil {
+		w.functions = map[uint64]string{}
+	}
+	for _, a := range addresses {
+		w.functions[a] = found[a] // "" where it has none
+	}
+	return w.functions, nil
 }
 
 // add joins places of one function that give one reason: it drops at several.

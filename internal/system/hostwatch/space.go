@@ -17,12 +17,14 @@ type space struct {
 	Namespace
 	inside *netns.Namespace
 	table  *conntrack.Statistics
-	last   spaceSample // stands for what cannot be read any more
+	begun  *conntrack.Begun // nil: not counted
+	last   spaceSample      // stands for what cannot be read any more
 }
 
 type spaceSample struct {
 	tracked      bool // there is a connection table
 	entries, max uint64
+	begun        uint64 // connections
 	table        map[string]uint32
 	ip           map[string]uint64 // by wire.Counters
 }
@@ -48,7 +50,21 @@ func open(n Namespace) (s *space, err error) {
 	return s, nil
 }
 
+func (s *space) countBegun(warn func(string, ...any)) {
+	err := s.inside.Do(func() (err error) {
+		s.begun, err = conntrack.CountBegun()
+		return err
+	})
+	if err != nil {
+		s.begun = nil
+		warn("connections that begin%s are not shown: %v", s.where(), err)
+	}
+}
+
 func (s *space) close() {
+	if s.begun != nil {
+		_ = s.begun.Close()
+	}
 	_ = s.table.Close()
 	_ = s.inside.Close()
 }
@@ -88,6 +104,13 @@ func (s *space) sampleTable(now *spaceSample) error {
 		return err
 	}
 	now.entries, now.max, now.tracked = entries, most, true
+	if s.begun != nil {
+		begun, err := s.begun.Read()
+		if err != nil {
+			return err
+		}
+		now.begun = begun
+	}
 	table, err := s.table.Read()
 	if err == nil {
 		now.table = table // without it the counters would seem to begin anew

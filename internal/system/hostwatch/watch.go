@@ -14,10 +14,13 @@ import (
 type Options struct {
 	// Namespaces to watch; none means the caller's own.
 	Namespaces []Namespace
-	Every      time.Duration // between samples; 0 means a second
+	Every      time.Duration // between samples; 0 means a second, less than 0 that Watch.Next takes them
 	From       time.Time     // second 0 of the time axis; zero means now
 	// NoDrops leaves out the packets dropped by function: no BPF program is loaded.
 	NoDrops bool
+	// Begun counts the connections that begin, for each of which the kernel then makes a
+	// message (conntrack.Begun).
+	Begun bool
 }
 
 // Namespace is a network namespace to watch.
@@ -34,13 +37,15 @@ type Watch struct {
 	drops  *drops.Watcher // nil: not seen
 	// lastDrops stand for what cannot be read any more.
 	lastDrops map[drops.Place]uint64
-	began     sample // before the first interval
+	functions map[uint64]string // the kernel's, by the address that was in one
+	began     sample            // before the first interval
 	cancel    context.CancelFunc
 	ended     chan struct{} // closed when the last sample is taken
 
 	mu       sync.Mutex
 	samples  []sample
 	warnings []string
+	standing int // warnings of the beginning
 }
 
 // sample is what one moment shows: counters since the machine was started.
@@ -55,7 +60,7 @@ type sample struct {
 // cannot be seen is among the result's warnings. The caller stops the watch, also
 // after the context has ended it.
 func Start(ctx context.Context, o Options) (*Watch, error) {
-	if o.Every <= 0 {
+	if o.Every == 0 {
 		o.Every = time.Second
 	}
 	if o.From.IsZero() {
@@ -81,7 +86,16 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 			w.warn("packets dropped by kernel function are not shown: %v", err)
 		}
 	}
+	if o.Begun {
+		for _, s := range w.spaces {
+			s.countBegun(w.warn)
+		}
+	}
 	w.began = w.sample()
+	for i := range w.began.spaces {
+		w.began.spaces[i].begun = 0 // of those that began meanwhile too
+	}
+	w.standing = len(w.warnings)
 	ctx, w.cancel = context.WithCancel(ctx)
 	go w.run(ctx)
 	return w, nil
@@ -90,6 +104,10 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 // run takes samples at whole intervals after Watch.from, and one at the end.
 func (w *Watch) run(ctx context.Context) {
 	defer close(w.ended)
+	if w.every < 0 {
+		<-ctx.Done()
+		return
+	}
 	for {
 		next := w.every - time.Since(w.from)%w.every
 		if next <= 0 || next > w.every { // second 0 is still to come
@@ -146,12 +164,23 @@ func (w *Watch) warn(format string, args ...any) {
 	w.warnings = append(w.warnings, text)
 }
 
-// Stop takes the last sample and says what was seen.
+// Stop takes the last sample and says what was seen, since the last Next if there was one.
 func (w *Watch) Stop() Result {
 	w.cancel()
 	<-w.ended
 	defer w.close()
 	return w.result()
+}
+
+// Next takes a sample and says what was seen since the last one that it took, or since Start.
+// It is for watches whose Options.Every is less than 0.
+func (w *Watch) Next() Result {
+	w.take()
+	r := w.result()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began, w.samples, w.warnings = w.samples[len(w.samples)-1], nil, w.warnings[:w.standing]
+	return r
 }
 
 func (w *Watch) close() {

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+)
+
+func newTop() *cobra.Command {
+	var q engine.TopQuestion
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show what the host does with its packets",
+		Long: `Shows packets and bytes by verdict and by line of the policy, new connections a second,
+use of the connection table, who and which countries have most of it, what the kernel
+drops and why, and what share of each processor goes to receiving packets. Without a
+policy of Sluice it shows all but the lines. It changes nothing.
+
+Lines count the packets that come to them: of a connection that is let in, the first.
+New connections are counted by the kernel's own messages of them, drops by a BPF program
+at the place where the kernel gives a packet up. Sources are counted by reading the
+connection table, as often as takes 2 % of one processor at most; it is said when.
+
+With an agent its readers may look. --json has all, a value for each look.
+
+Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
+		Example: "  sluice top\n  sluice top --once --interval 10s\n  sluice top --once --json | jq '.lines[] | select(.verdict == \"drop\")'",
+		Args:    cobra.NoArgs,
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+			q.Every = command.TimeOf(cmd.Flags(), "interval")
+			if q.Every < engine.LeastTop || q.Every > engine.MostTop {
+				return fmt.Errorf("--interval %s: give a time from %s to %s", english.Duration(q.Every), english.Duration(engine.LeastTop), english.Duration(engine.MostTop))
+			}
+			return showTop(ctx, cmd, h, q)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&q.Once, "once", false, "look once")
+	command.AddTime(flags, "interval", 2*time.Second, "look every `TIME`")
+	return cmd
+}
+
+// showTop prints each look.
+func showTop(ctx context.Context, cmd *cobra.Command, h door, q engine.TopQuestion) error {
+	collectSoon()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	w := cmd.OutOrStdout()
+	var failed error
+	_, err := h.Top(ctx, q, func(t *engine.Top) {
+		if failed != nil {
+			return
+		}
+		if command.Colours(w) && !optionsOf(cmd).json && !q.Once {
+			fmt.Fprint(w, clearScreen)
+		}
+		if failed = answer(cmd, t, false, func(w io.Writer) { printTop(w, t) }); failed != nil {
+			stop() // nobody reads it
+		}
+	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // it was stopped
+	}
+	return errors.Join(err, failed)
+}
+
+// topOnceRows are those of each table that are printed.
+const topOnceRows = 20
+
+func printTop(w io.Writer, t *engine.Top) {
+	for _, line := range topHead(t, columns) {
+		fmt.Fprintln(w, line)
+	}
+	for _, table := range topTables(t) {
+		if len(table.rows) == 0 {
+			continue
+		}
+		table.sort(0)
+		fmt.Fprintln(w)
+		rows := table.text(table.rows[:min(len(table.rows), topOnceRows)], columns)
+		for _, row := range rows {
+			fmt.Fprintln(w, row)
+		}
+		if more := len(table.rows) - topOnceRows; more > 0 {
+			fmt.Fprintf(w, "and %d more: --json has them\n", more)
+		}
+	}
+	if len(t.Missing) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, m := range t.Missing {
+		fmt.Fprintln(w, m)
+	}
+}
