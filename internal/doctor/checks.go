@@ -28,6 +28,7 @@ var checks = []Check{
 	ipv6Open,
 	publishedPast,
 	twoFirewalls,
+	judgedAgain,
 	dnatDead,
 	tooBigDropped,
 	rulesBusy,

@@ -174,9 +174,16 @@ func asked(r *importer.Ruleset, p packet.Packet) (n int) {
 
 // measure tells of the rules that a packet is asked by, and of what they do to it.
 func measure(p *program.Program, pkt packet.Packet, way packet.Way, rule func(*program.Rule), done func(program.Action)) {
-	reach.Measure(p, pkt, way, &reach.Meter{
+	m := silentMeter()
+	m.Rule, m.Done = rule, done
+	reach.Measure(p, pkt, way, m)
+}
+
+// silentMeter hears nothing.
+func silentMeter() *reach.Meter {
+	return &reach.Meter{
 		Base: func(program.Hook) {},
-		Rule: rule,
+		Rule: func(*program.Rule) {},
 		Order: func(r *program.Rule) []int {
 			order := make([]int, len(r.Match))
 			for i := range order {
@@ -185,8 +192,8 @@ func measure(p *program.Program, pkt packet.Packet, way packet.Way, rule func(*p
 			return order
 		},
 		Asked: func(*program.Condition) {},
-		Done:  done,
-	})
+		Done:  func(program.Action) {},
+	}
 }
 
 // aPacket is one of TCP from the internet, of a family, to a port that nobody listens at.

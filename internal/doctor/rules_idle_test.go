@@ -1,6 +1,9 @@
 package doctor_test
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // chainIllnesses are those of the order of rules and chains.
 func chainIllnesses() (all []illness) {
@@ -28,6 +31,30 @@ func chainIllnesses() (all []illness) {
 					b.tables(tool, family, "*mangle\n:INPUT ACCEPT [0:0]\n-A INPUT -m mark --mark 0x1 -j DROP\n-A INPUT -p tcp -j MARK --set-xmark 0x1/0xffffffff\n-A INPUT -p tcp -m mark --mark 0x1 -j ACCEPT\nCOMMIT\n")
 				},
 			}, illness{
+				"judged-again",
+				func(b *broken) {
+					b.reachable()
+					b.chainOf(tool, family, "input", "drop", "-p tcp -m tcp --dport 8080 -j ACCEPT", "tcp dport 8080 accept;")
+					b.host.Nft("table inet other { chain c { type filter hook input priority 10; policy drop; ct state established,related accept; tcp dport 22 accept; }; }")
+				},
+				func(b *broken) {
+					b.reachable()
+					b.chainOf(tool, family, "input", "drop", "-p tcp -m tcp --dport 8080 -j ACCEPT", "tcp dport 8080 accept;")
+					b.host.Nft("table inet other { chain c { type filter hook input priority 10; policy drop; ct state established,related accept; tcp dport { 22, 8080 } accept; }; }")
+				},
+			}, illness{
+				"judged-again", // a list of countries before, which is about no port
+				func(b *broken) {
+					b.reachable()
+					b.chainOf(tool, family, "input", "drop", "-p tcp -m tcp --dport 22 -j ACCEPT", "tcp dport 22 accept;")
+					b.host.Nft("table inet other { chain c { type filter hook input priority -5; tcp dport 8080 accept; }; }")
+				},
+				func(b *broken) {
+					b.reachable()
+					b.chainOf(tool, family, "input", "drop", "-p tcp -m tcp --dport 22 -j ACCEPT", "tcp dport 22 accept;")
+					b.host.Nft("table inet other { chain c { type filter hook input priority -5; policy drop; ip saddr 1.0.0.0/8 accept; ip6 saddr 2600::/8 accept; }; }")
+				},
+			}, illness{
 				"rules-unhit",
 				func(b *broken) { b.counted(tool, family, 12, 0, 5_000_000) },
 				func(b *broken) {
@@ -40,7 +67,19 @@ func chainIllnesses() (all []illness) {
 			})
 		}
 	}
+	const twice = "table inet TABLE { chain c { type filter hook input priority 0; policy drop; FIRST iifname lo accept; RULES ct state established accept; }; }\n"
+	long := func(first string) string {
+		rules := ""
+		for i := range 25 {
+			rules += fmt.Sprintf("tcp dport %d ip saddr 198.51.100.%d accept; ", 1000+i, i)
+		}
+		return strings.NewReplacer("TABLE", "one", "FIRST", first, "RULES", rules).Replace(twice) + strings.NewReplacer("TABLE", "two", "FIRST", "", "RULES", rules).Replace(twice)
+	}
 	return append(all, illness{
+		"judged-again", // at the price of its rules
+		func(b *broken) { b.host.Nft(long("")) },
+		func(b *broken) { b.host.Nft(long("ct state established accept;")) },
+	}, illness{
 		"rules-unhit", // nothing has come by
 		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1_000_000) },
 		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1000) },
