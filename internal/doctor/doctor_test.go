@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safchain/ethtool"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/doctor"
@@ -241,6 +242,17 @@ func TestIllnesses(t *testing.T) {
 			},
 		},
 		{
+			"offloads-off",
+			func(b *broken) {
+				b.offload(false)
+				b.flood(testnet.UDP(from("192.0.2.2", 1), from("192.0.2.1", 9)))
+			},
+			func(b *broken) {
+				b.offload(true)
+				b.flood(testnet.UDP(from("192.0.2.2", 1), from("192.0.2.1", 9)))
+			},
+		},
+		{
 			"rules-busy",
 			func(b *broken) { b.rules(10_000, ""); b.flood(testnet.UDP(from("192.0.2.2", 1), from("192.0.2.1", 9))) },
 			func(b *broken) { // as many, behind what ends the way
@@ -317,6 +329,21 @@ func TestIllnesses(t *testing.T) {
 		},
 	} {
 		t.Run(test.check, test.try)
+	}
+}
+
+// offload turns on or off what the host's device can spare it.
+func (b *broken) offload(on bool) {
+	b.t.Helper()
+	if err := b.host.Do(func() error {
+		driver, err := ethtool.NewEthtool()
+		if err != nil {
+			return err
+		}
+		defer driver.Close()
+		return driver.Change("eth0", map[string]bool{"tx-checksum-ip-generic": on, "tx-tcp-segmentation": on})
+	}); err != nil {
+		b.t.Fatal(err)
 	}
 }
 

@@ -111,29 +111,6 @@ where it happens 100 times a second.`,
 	},
 }
 
-var ringFull = Check{
-	ID:    "receive-ring",
-	What:  "a network card drops packets since its ring is full",
-	Least: check.Error,
-	Why: `The card writes packets into a ring that the processor empties. When it comes too late,
-the card drops them, before anything of the kernel sees them.`,
-	Mend: "A longer ring (ethtool -G), interrupts on more processors (ethtool -L), cheaper rules.",
-	Undo: "ethtool -G with the length before, which ethtool -g shows.",
-	look: func(s *Seen, say func(Finding)) {
-		for _, d := range s.Devices {
-			if d.Missed == 0 {
-				continue
-			}
-			say(Finding{
-				Text:     fmt.Sprintf("%s dropped %s: its receive ring was full", d.Name, english.Plural(d.Missed, "packet")),
-				Evidence: []Evidence{found("rx_missed_errors and rx_fifo_errors of "+d.Name+" (ip -s -s link)", "%s in the window", english.Grouped(d.Missed))},
-				Cost:     fmt.Sprintf("%.0f packets a second", s.second(d.Missed)),
-				Mend:     []string{"ethtool -g " + d.Name + "   # what it may be", "ethtool -G " + d.Name + " rx NUMBER"},
-			})
-		}
-	},
-}
-
 var udpBuffers = Check{
 	ID:    "udp-buffers",
 	What:  "datagrams are dropped since a program does not read them in time",

@@ -61,6 +61,9 @@ type Device struct {
 	link.Link
 	Missed  uint64 // packets that found no room in its ring, within the window
 	Dropped uint64 // that nothing above it took or had room for, within the window
+	Unsent  uint64 // that were to be sent and were not, within the window
+	Packets uint64 // received and sent within the window
+	Card    link.Card
 }
 
 // neighboursRefused is a counter of the machine, see statistics.NeighboursRefused.
@@ -100,6 +103,7 @@ func see(ctx context.Context, o Options) (*Seen, error) {
 	s.Unread = append(s.Unread, result.Warnings...)
 	s.Drops = result.Spaces[0].Drops
 	s.compare(before, after)
+	s.seeCards()
 	s.seeTable(result.Spaces[0])
 	s.seeLog()
 	s.seeListening()
@@ -184,7 +188,11 @@ func (s *Seen) compare(before, after reading) {
 	for _, d := range after.devices {
 		was, is := before.lost[d.Index]
 		if now, there := after.lost[d.Index]; is && there {
-			s.Devices = append(s.Devices, Device{d, now.Missed - min(was.Missed, now.Missed), now.Dropped - min(was.Dropped, now.Dropped)})
+			since := func(was, now uint64) uint64 { return now - min(was, now) }
+			s.Devices = append(s.Devices, Device{
+				Link: d, Missed: since(was.Missed, now.Missed), Dropped: since(was.Dropped, now.Dropped),
+				Unsent: since(was.Unsent, now.Unsent), Packets: since(was.Packets, now.Packets),
+			})
 		}
 	}
 	s.compareLoggers(before.loggers, after.loggers)

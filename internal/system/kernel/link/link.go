@@ -88,10 +88,13 @@ func List() ([]Link, error) {
 	return links, nil
 }
 
-// Lost is what a device received and gave to nobody, since it was made.
+// Lost is what a device received and gave to nobody, or was to send and did not, since it
+// was made; and of how many.
 type Lost struct {
 	Missed  uint64 // no room in its ring: rx_missed_errors and rx_fifo_errors of struct rtnl_link_stats64
 	Dropped uint64 // no room above it, or nobody there who takes its protocol: rx_dropped
+	Unsent  uint64 // no room in its ring, or no way out: tx_dropped and tx_fifo_errors
+	Packets uint64 // received and sent
 }
 
 // LostPackets reads that of all devices, by their index.
@@ -103,7 +106,7 @@ func LostPackets() (map[int]Lost, error) {
 	out := map[int]Lost{}
 	for _, d := range devices {
 		if s := d.Attrs().Statistics; s != nil {
-			out[d.Attrs().Index] = Lost{s.RxMissedErrors + s.RxFifoErrors, s.RxDropped}
+			out[d.Attrs().Index] = Lost{s.RxMissedErrors + s.RxFifoErrors, s.RxDropped, s.TxDropped + s.TxFifoErrors, s.RxPackets + s.TxPackets}
 		}
 	}
 	return out, nil
