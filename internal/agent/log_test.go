@@ -135,6 +135,46 @@ func TestEntryWatchers(t *testing.T) {
 	}
 }
 
+// Who watches what the kernel drops is told until he hangs up, and has such a place too.
+func TestDropWatchers(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	s.caller.Store(reader)
+	const path = "/v1/namespaces/shop/drops"
+	if status, text := s.ask(t, http.MethodPost, path, "{}"); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
+		t.Errorf("without lines: %d %s", status, text)
+	}
+	var last *bufio.Reader
+	var c net.Conn
+	for range readersOfUser {
+		c = s.dial(t)
+		if _, err := c.Write([]byte("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\nAccept: " + api.Lines + "\r\n\r\n{\"reason\":\"X\"}")); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		last = bufio.NewReader(answer.Body)
+		if text := line(t, last); !strings.HasPrefix(text, `{"dropped":{"reason":"X",`) {
+			t.Fatal(text)
+		}
+		if text := line(t, last); !strings.HasPrefix(text, `{"drops":{"by":"",`) {
+			t.Fatal(text)
+		}
+	}
+	if status, text := s.ask(t, http.MethodPost, path, `{"seconds":1}`); status != http.StatusConflict {
+		t.Errorf("one more: %d %s", status, text)
+	}
+	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if text := line(t, last); !strings.Contains(text, `{"result":`) || !strings.Contains(text, `"packets":2`) {
+		t.Error(text)
+	}
+}
+
 // However many users there are, so many of them read the log, and root beside them.
 func TestLogReaders(t *testing.T) {
 	r := readers{ofUser: readersOfUser, most: mostReaders}

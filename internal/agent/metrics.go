@@ -30,7 +30,7 @@ func (s *space) newMeter() *engine.Meter {
 	if s.LogSize != 0 {
 		log = &engine.LogCounts{}
 	}
-	return &engine.Meter{Host: &h, Guards: true, Log: log, Gauges: func(ctx context.Context) (*engine.Gauged, error) {
+	return &engine.Meter{Host: &h, Guards: true, Log: log, Drops: s.dropped, Gauges: func(ctx context.Context) (*engine.Gauged, error) {
 		defer quieten()
 		result, err := work.Run(ctx, s.Command, work.Order{Operation: "gauges"}, func(api.Line) {})
 		if err != nil {

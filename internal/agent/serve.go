@@ -47,6 +47,7 @@ type firewall interface {
 	Text(generation int) (*apply.Text, error)
 	Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
+	DropsFrom(ctx context.Context, from engine.DropsFrom, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error)
 	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
 	LogKept(ctx context.Context, q engine.LogQuestion, grown func() <-chan struct{}, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }

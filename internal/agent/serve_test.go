@@ -90,6 +90,16 @@ func (w *wall) LogKept(ctx context.Context, q engine.LogQuestion, grown func() <
 	return &engine.LogAnswer{}, nil
 }
 
+func (w *wall) DropsFrom(ctx context.Context, _ engine.DropsFrom, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error) {
+	if c.Reason == "" {
+		return &engine.DropCounts{}, nil
+	}
+	seen(engine.Dropped{Reason: c.Reason})
+	counted(engine.DropCounts{Packets: 1})
+	<-ctx.Done()
+	return &engine.DropCounts{Packets: 2}, nil
+}
+
 func (w *wall) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
 	if q.Seconds == 0 {
 		seen(engine.WatchedEntry{Event: "missed", Missed: uint32(q.Port)})
@@ -227,6 +237,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/entries/delete":   `{"port":22}`,
 	"POST /v1/namespaces/{namespace}/entries/watch":    `{"seconds":1}`,
 	"POST /v1/namespaces/{namespace}/top":              `{"every-ns":1000000000}`,
+	"POST /v1/namespaces/{namespace}/drops":            `{"seconds":1}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.

@@ -25,10 +25,11 @@ type space struct {
 	work       chan func()
 	bans       chan *toBan
 	meter      *engine.Meter
-	look       chan func()              // work, with all that is kept of bans noted before
-	log        atomic.Pointer[keptLog]  // nil: nothing is kept
-	readLocked chan struct{}            // held by one of readsLocked, and for a while after it
-	keep       func(*apply.Host) keeper // tests put another there
+	look       chan func()                      // work, with all that is kept of bans noted before
+	log        atomic.Pointer[keptLog]          // nil: nothing is kept
+	drops      atomic.Pointer[engine.DropWatch] // nil: nothing counts what the kernel drops
+	readLocked chan struct{}                    // held by one of readsLocked, and for a while after it
+	keep       func(*apply.Host) keeper         // tests put another there
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
@@ -46,7 +47,7 @@ func (s *Site) name() string { return cmp.Or(s.Host.Namespace, own) }
 
 // live does what is done in a namespace until it ends. Ready is called when what was there
 // at the beginning is brought in, and due is what is done there from time to time.
-func (s *space) live(ready func() error, due func()) {
+func (s *space) live(ready func() error, due func(), drops *engine.DropWatch) {
 	var parts sync.WaitGroup
 	part := func(f func() error) {
 		parts.Go(func() {
@@ -60,6 +61,7 @@ func (s *space) live(ready func() error, due func()) {
 	parts.Go(due)
 	part(s.watch)
 	parts.Go(s.keepLog)
+	parts.Go(func() { s.watchDrops(drops) })
 	parts.Wait()
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
 )
@@ -22,6 +23,7 @@ type spaces struct {
 	open    map[string]*space
 	refused map[string]error
 	ended   chan *space // that has closed all that it had
+	drops   engine.DropWatch
 	closing sync.WaitGroup
 }
 
@@ -106,7 +108,7 @@ func (a *Agent) open(ctx context.Context, site *Site, at, named *netns.Namespace
 		if named == nil {
 			ready = a.nowReady
 		}
-		s.live(ready, func() { a.due(site).Lists(s.ctx, a.Lists, len(a.Publishers) > 0) })
+		s.live(ready, func() { a.due(site).Lists(s.ctx, a.Lists, len(a.Publishers) > 0) }, &all.drops)
 		s.end(nil)
 		release()
 		if named != nil {

@@ -61,7 +61,7 @@ var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]exposition.Family": "Metrics", "[]apply.PastBan": "PastBans",
 	"*apply.Banned": "Banned", "[]engine.AllowEntry": "Allows", "*engine.Allowed": "Allowed", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
-	"engine.Logged": "Logged", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
+	"engine.Logged": "Logged", "engine.Dropped": "DroppedPacket", "engine.DropCounts": "DropCounts", "*engine.DropCounts": "DropCounts", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
 	"*engine.Top": "Top", "*engine.TopAnswer": "TopAnswer",
 }
 
@@ -285,6 +285,20 @@ func (w wire) Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.T
 		sent, err := survives(t)
 		bad = errors.Join(bad, err)
 		seen(sent)
+	})
+	return wired(w, v, errors.Join(err, bad))
+}
+
+func (w wire) Drops(ctx context.Context, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error) {
+	var bad error
+	v, err := w.Host.Drops(ctx, c, func(d engine.Dropped) {
+		sent, err := survives(d)
+		bad = errors.Join(bad, err)
+		seen(sent)
+	}, func(c engine.DropCounts) {
+		sent, err := survives(c)
+		bad = errors.Join(bad, err)
+		counted(sent)
 	})
 	return wired(w, v, errors.Join(err, bad))
 }

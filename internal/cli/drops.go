@@ -48,11 +48,7 @@ Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 				return fmt.Errorf("--count %d is below zero", count)
 			}
 			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
-				if d := command.TimeOf(cmd.Flags(), "for"); d > 0 {
-					var stop func()
-					ctx, stop = context.WithTimeout(ctx, d)
-					defer stop()
-				}
+				asked.Seconds = command.TimeOf(cmd.Flags(), "for").Seconds()
 				return showDrops(ctx, cmd, h, asked, count)
 			})(cmd, args)
 		},

@@ -31,12 +31,14 @@ type Dropped struct {
 
 // DropChoice is which drops are wanted; the zero value is all.
 type DropChoice struct {
-	Reason    string // as the kernel names it, in letters of either case
-	Function  string
-	Source    string // an address, a prefix or a range
-	Interface string // that a packet came in by, or went out by
+	Reason    string `json:"reason,omitempty"` // as the kernel names it, in letters of either case
+	Function  string `json:"function,omitempty"`
+	Source    string `json:"source,omitempty"`    // an address, a prefix or a range
+	Interface string `json:"interface,omitempty"` // that a packet came in by, or went out by
+	// Seconds is how long is looked; 0 is until the context ends.
+	Seconds float64 `json:"seconds,omitempty"`
 	// Called names these words as who asks knows them, for errors.
-	Called map[string]string
+	Called map[string]string `json:"-"`
 }
 
 // DropCounts are what was dropped from a moment on.
@@ -120,7 +122,7 @@ func (c DropChoice) read() (*chooser, error) {
 }
 
 // known refuses a reason that the kernel does not have.
-func (c *chooser) known(w *drops.Watcher) error {
+func (c *chooser) known(w dropSource) error {
 	all := w.Reasons()
 	if c.Reason == "" || len(all) == 0 || slices.Contains(all, c.Reason) || strings.HasPrefix(c.Reason, "0X") {
 		return nil
@@ -142,14 +144,47 @@ func (c *chooser) packet(d *Dropped) bool {
 		(c.Interface == "" || c.Interface == d.In || c.Interface == d.Out)
 }
 
-// Drops counts what the kernel drops in the host's network namespace until the context ends.
+// dropSource counts drops, and copies some: a drops.Watcher, or what is read of one by several.
+type dropSource interface {
+	Read() (map[drops.Place]uint64, error)
+	Missed() (uint64, error)
+	RunTime() (float64, error)
+	Reason(number uint32) string
+	Reasons() []string
+	Blind() bool
+	Sample(ctx context.Context, perSecond int, seen func([]drops.Copy)) error
+}
+
+// Drops counts what the kernel drops in the host's network namespace until the context, or the
+// time that was asked for, ends.
 // It calls seen for those packets that it looks at, at most 200 a second, and counted each
 // second with all so far. Where the kernel does not describe its types (BTF), there are no
 // packets. What is returned is the last count.
 func (h *Host) Drops(ctx context.Context, c DropChoice, seen func(Dropped), counted func(DropCounts)) (*DropCounts, error) {
+	return h.DropsFrom(ctx, DropsFrom{}, c, seen, counted)
+}
+
+// DropsFrom is from where drops, and the lines that dropped them, are known.
+type DropsFrom struct {
+	Watch *DropWatch // which watches the namespace; nil: a program of its own does
+	// Grown is for LogKept, where somebody keeps what is logged; nil: it is read from the
+	// kernel.
+	Grown func() <-chan struct{}
+}
+
+// DropsFrom is Drops where somebody watches, or keeps the log, already.
+func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen func(Dropped), counted func(DropCounts)) (*DropCounts, error) {
 	chosen, err := c.read()
 	if err != nil {
 		return nil, err
+	}
+	if c.Seconds < 0 {
+		return nil, fmt.Errorf("%g s is below zero", c.Seconds)
+	}
+	if c.Seconds > 0 {
+		var stop func()
+		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Seconds*float64(time.Second)))
+		defer stop()
 	}
 	if h.Netns == nil { // what follows works on several threads
 		there := *h
@@ -160,6 +195,12 @@ func (h *Host) Drops(ctx context.Context, c DropChoice, seen func(Dropped), coun
 		h = &there
 	}
 	number := h.Netns.Number()
+	if from.Watch != nil {
+		if err := chosen.known(from.Watch); err != nil {
+			return nil, err
+		}
+		return h.dropsBy(ctx, from, from.Watch, chosen, number, seen, counted)
+	}
 	w, err := drops.Watch(number)
 	switch {
 	case err == nil:
@@ -167,13 +208,13 @@ func (h *Host) Drops(ctx context.Context, c DropChoice, seen func(Dropped), coun
 		if err := chosen.known(w); err != nil {
 			return nil, err
 		}
-		return h.dropsBy(ctx, w, chosen, number, seen, counted)
+		return h.dropsBy(ctx, from, w, chosen, number, seen, counted)
 	case errors.Is(err, drops.ErrCannotTell) && h.Namespace == "":
 		var blind error
 		if w, blind = drops.WatchBlind(); blind == nil {
 			defer w.Close()
 			h.warn(wordsOf(err, h.Words) + ": counted are those of the whole machine, by function and reason alone")
-			return h.dropsBy(ctx, w, chosen, 0, seen, counted)
+			return h.dropsBy(ctx, from, w, chosen, 0, seen, counted)
 		}
 		err = errors.Join(err, blind)
 	}
@@ -182,7 +223,7 @@ func (h *Host) Drops(ctx context.Context, c DropChoice, seen func(Dropped), coun
 }
 
 // dropsBy looks at packets and counts them, by a watcher.
-func (h *Host) dropsBy(ctx context.Context, w *drops.Watcher, chosen *chooser, number uint32, seen func(Dropped), counted func(DropCounts)) (*DropCounts, error) {
+func (h *Host) dropsBy(ctx context.Context, from DropsFrom, w dropSource, chosen *chooser, number uint32, seen func(Dropped), counted func(DropCounts)) (*DropCounts, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	t := newDropTally(w, chosen, number)
@@ -197,7 +238,7 @@ func (h *Host) dropsBy(ctx context.Context, w *drops.Watcher, chosen *chooser, n
 		})
 		close(copies)
 	}()
-	rules := h.ruleFinder(ctx)
+	rules := h.ruleFinder(ctx, from.Grown)
 	defer rules.close()
 	show := func(all []Dropped) {
 		for _, d := range all {
@@ -219,7 +260,7 @@ func (h *Host) dropsBy(ctx context.Context, w *drops.Watcher, chosen *chooser, n
 			if !more {
 				copies = nil
 			}
-			show(rules.named(h.droppedOf(all, w, &t.names, &interfaces)))
+			show(rules.named(h.droppedOf(all, t, &interfaces)))
 		case l := <-rules.logged:
 			rules.learn(l)
 		case <-rules.due:
@@ -233,7 +274,7 @@ func (h *Host) dropsBy(ctx context.Context, w *drops.Watcher, chosen *chooser, n
 		case <-ctx.Done():
 			if copies != nil {
 				for all := range copies {
-					show(rules.named(h.droppedOf(all, w, &t.names, &interfaces)))
+					show(rules.named(h.droppedOf(all, t, &interfaces)))
 				}
 			}
 			show(rules.rest())
@@ -246,19 +287,20 @@ func (h *Host) dropsBy(ctx context.Context, w *drops.Watcher, chosen *chooser, n
 	}
 }
 
-// droppedOf reads packets.
-func (h *Host) droppedOf(all []drops.Copy, w *drops.Watcher, names *drops.Names, interfaces *interfaceNames) []Dropped {
+// droppedOf reads packets of the namespace.
+func (h *Host) droppedOf(all []drops.Copy, t *dropTally, interfaces *interfaceNames) []Dropped {
+	all = slices.DeleteFunc(slices.Clone(all), func(c drops.Copy) bool { return c.Namespace != t.number }) // of which others have the same
 	var addresses []uint64
 	for i := range all {
 		addresses = append(append(addresses, all[i].Location), all[i].Callers...)
 	}
-	_ = names.Learn(addresses) // what has no name is shown by its address
+	_ = t.names.Learn(addresses) // what has no name is shown by its address
 	out := make([]Dropped, 0, len(all))
 	for i := range all {
 		c := &all[i]
-		d := Dropped{Reason: w.Reason(c.Reason), Function: names.Of(c.Location), Logged: Logged{Time: c.Time}}
+		d := Dropped{Reason: t.w.Reason(c.Reason), Function: t.names.Of(c.Location), Logged: Logged{Time: c.Time}}
 		for _, a := range c.Callers[min(1, len(c.Callers)):] {
-			d.Callers = append(d.Callers, names.Of(a))
+			d.Callers = append(d.Callers, t.names.Of(a))
 		}
 		d.Hook = hookOf(d.Function, d.Callers)
 		d.In = interfaces.of(c.Arrived)
@@ -273,24 +315,26 @@ func (h *Host) droppedOf(all []drops.Copy, w *drops.Watcher, names *drops.Names,
 
 // dropTally counts.
 type dropTally struct {
-	w       *drops.Watcher
+	w       dropSource
 	chosen  *chooser
 	number  uint32
 	names   drops.Names
 	begun   time.Time
 	before  map[drops.Place]uint64
+	missed  uint64 // before
 	sources map[netip.Addr]uint64
 	lines   map[DropLine]uint64
 	out     DropCounts
 }
 
-func newDropTally(w *drops.Watcher, chosen *chooser, number uint32) *dropTally {
+func newDropTally(w dropSource, chosen *chooser, number uint32) *dropTally {
 	t := &dropTally{w: w, chosen: chosen, number: number, begun: time.Now(), sources: map[netip.Addr]uint64{}, lines: map[DropLine]uint64{}}
 	t.out.By = ByTracepoint
 	if w.Blind() {
 		t.out.By = ByBlind
 	}
 	t.before, _ = w.Read() // nothing yet, where the watcher is new
+	t.missed, _ = w.Missed()
 	return t
 }
 
@@ -327,9 +371,9 @@ func (t *dropTally) count(meter *costMeter) error {
 		events += n
 		switch {
 		case n == 0:
-		case p.Namespace != t.number:
+		case p.Namespace == 0 && t.number != 0:
 			t.out.Unplaced += n
-		case t.chosen.place(reason, function):
+		case p.Namespace == t.number && t.chosen.place(reason, function):
 			places[DropPlace{Reason: reason, Function: function}] += n
 			t.out.Packets += n
 		}
@@ -342,7 +386,8 @@ func (t *dropTally) count(meter *costMeter) error {
 	sortPlaces(t.out.Places)
 	t.top()
 	t.out.Cost = meter.cost(events, t.out.Seconds)
-	t.out.Missed, err = t.w.Missed()
+	missed, err := t.w.Missed()
+	t.out.Missed = missed - t.missed
 	return err
 }
 

@@ -90,14 +90,14 @@ func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, counted fun
 // costMeter has the kernel measure the program, in one second of ten: measuring costs too, and
 // every BPF program of the machine pays it.
 type costMeter struct {
-	w        *drops.Watcher
+	w        dropSource
 	measures io.Closer // nil: not now
 	seconds  int
 }
 
 const measureEvery = 10
 
-func newCostMeter(w *drops.Watcher) *costMeter {
+func newCostMeter(w dropSource) *costMeter {
 	m := &costMeter{w: w}
 	m.turn()
 	return m

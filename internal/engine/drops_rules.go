@@ -97,8 +97,9 @@ func keyOf(l *Logged) logKey {
 	return logKey{l.Source, l.Destination, l.Protocol, l.Flags, l.ICMP, l.Hook, l.Port}
 }
 
-// ruleFinder reads what is logged, where the policy that runs logs to where it can be read.
-func (h *Host) ruleFinder(ctx context.Context) *ruleFinder {
+// ruleFinder reads what is logged, where the policy that runs logs to where it can be read; see
+// DropsFrom of grown.
+func (h *Host) ruleFinder(ctx context.Context, grown func() <-chan struct{}) *ruleFinder {
 	ctx, stop := context.WithCancel(ctx)
 	f := &ruleFinder{logged: make(chan Logged, 64), known: map[logKey]Logged{}, stop: stop}
 	if now, err := h.Lines(); err != nil || now.Generation == 0 || !now.Netlink {
@@ -112,12 +113,20 @@ func (h *Host) ruleFinder(ctx context.Context) *ruleFinder {
 			case <-ctx.Done():
 			}
 		}
-		lines := lines{host: h}
-		if err := h.logged(ctx, func() {}, func(p nflog.Packet) {
-			l := read(p)
-			lines.of(&l)
-			tell(l)
-		}); err != nil && ctx.Err() == nil {
+		var err error
+		if grown != nil {
+			quiet, inner := *h, *h.Host
+			inner.Note, quiet.Host = nil, &inner
+			_, err = quiet.LogKept(ctx, LogQuestion{Follow: true}, grown, tell)
+		} else {
+			lines := lines{host: h}
+			err = h.logged(ctx, func() {}, func(p nflog.Packet) {
+				l := read(p)
+				lines.of(&l)
+				tell(l)
+			})
+		}
+		if err != nil && ctx.Err() == nil {
 			h.warn(wordsOf(err, h.Words) + "\npackets are shown without the line that dropped them")
 		}
 	}()

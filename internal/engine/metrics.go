@@ -3,6 +3,8 @@ package engine
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +61,8 @@ type Meter struct {
 	Guards bool // who reads proves what others change
 	// Log is what becomes of what is logged; nil where nobody keeps that.
 	Log *LogCounts
+	// Drops are the packets that the kernel dropped, by reason; nil where nobody counts them.
+	Drops func() (map[string]uint64, error)
 
 	mutex  sync.Mutex
 	known  *Gauged
@@ -101,6 +105,9 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	f.renewed(m.Host, m.known)
 	if m.Log != nil {
 		f.logged(m.Log)
+	}
+	if m.Drops != nil {
+		f.dropped(m.Drops)
 	}
 	table, err := inside(m.Host, func(*Host) (*conntrack.Table, error) { return conntrack.ReadTable() })
 	if table != nil {
@@ -330,6 +337,15 @@ func (f *families) renewed(h *Host, known *Gauged) {
 func (f *families) logged(c *LogCounts) {
 	f.add(f.family(exposition.Counter, "log_packets_total", "Packets that were logged and are kept, since the agent began."), float64(c.Kept.Load()))
 	f.add(f.family(exposition.Counter, "log_lost_packets_total", "Packets that were logged and could not be read, or kept, since the agent began."), float64(c.Lost.Load()))
+}
+
+// dropped adds a series for each reason that there was.
+func (f *families) dropped(read func() (map[string]uint64, error)) {
+	of := f.family(exposition.Counter, "kernel_drops_packets_total", "Packets that the kernel dropped, by its own name of the reason, since the agent watches the namespace.")
+	all, _ := read() // what cannot be read is missing
+	for _, reason := range slices.Sorted(maps.Keys(all)) {
+		f.add(of, float64(all[reason]), "reason", reason)
+	}
 }
 
 func (f *families) connections(t *conntrack.Table) {

@@ -30,6 +30,7 @@ func allFamilies(namespace string, lines int) []exposition.Family {
 	f.gauge("allows", allowsHelp, 1)
 	f.renewed(h, &Gauged{Outside: Outside{Lists: []List{{Set: "tor", Every: time.Hour}}, Countries: "x"}})
 	f.logged(&LogCounts{})
+	f.dropped(func() (map[string]uint64, error) { return map[string]uint64{"NO_SOCKET": 1}, nil })
 	f.connections(&conntrack.Table{})
 	return f.list
 }
@@ -46,7 +47,7 @@ func TestDocsNameEachMetric(t *testing.T) {
 			t.Errorf("%s has no sample", f.Name)
 		}
 		var labels []string
-		for _, label := range []string{"version", "kind", "policy", "line", "rule", "section", "by", "set"} {
+		for _, label := range []string{"version", "kind", "policy", "line", "rule", "section", "by", "set", "reason"} {
 			for _, s := range f.Samples {
 				if _, has := s.Labels[label]; has {
 					labels = append(labels, "`"+label+"`")

@@ -327,8 +327,17 @@ type Download struct {
 	Total int64 `json:"total"`
 }
 
+// DropChoice Which drops are wanted; without fields all. Source and interface choose among the packets that are looked at.
+type DropChoice = engine.DropChoice
+
+// DropCounts What the kernel has dropped since the request came.
+type DropCounts = engine.DropCounts
+
 // Dropped The last packet that was dropped of a source.
 type Dropped = apply.Dropped
+
+// DroppedPacket A packet that the kernel dropped. Of one that a line of the policy dropped and logged it has that line.
+type DroppedPacket = engine.Dropped
 
 // Due A list, or the country data, that the policy takes from elsewhere.
 type Due = apply.Due
@@ -823,6 +832,9 @@ type UnbanJSONRequestBody = UnbanRequest
 // UpdateCountriesJSONRequestBody defines body for UpdateCountries for application/json ContentType.
 type UpdateCountriesJSONRequestBody = UpdateCountriesRequest
 
+// DropsJSONRequestBody defines body for Drops for application/json ContentType.
+type DropsJSONRequestBody = DropChoice
+
 // EntriesJSONRequestBody defines body for Entries for application/json ContentType.
 type EntriesJSONRequestBody = EntryQuestion
 
@@ -900,6 +912,9 @@ type ServerInterface interface {
 	// UpdateCountries Download newer country data, which all network namespaces share. Rules stay as they are.
 	// (POST /v1/namespaces/{namespace}/countries/update)
 	UpdateCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Drops Tell which packets the kernel drops, a line each, and each second how many there were, until the caller hangs up or the time is over.
+	// (POST /v1/namespaces/{namespace}/drops)
+	Drops(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Entries List entries of the connection table, or count them by their fields.
 	// (POST /v1/namespaces/{namespace}/entries)
 	Entries(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1279,6 +1294,32 @@ func (siw *ServerInterfaceWrapper) UpdateCountries(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateCountries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Drops operation middleware
+func (siw *ServerInterfaceWrapper) Drops(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Drops(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2086,6 +2127,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/undo", wrapper.UndoCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/drops", wrapper.Drops)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries", wrapper.Entries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/delete", wrapper.DeleteEntries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/watch", wrapper.WatchEntries)

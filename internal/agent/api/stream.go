@@ -30,6 +30,8 @@ type Line struct {
 	Logged   *engine.Logged       `json:"logged,omitempty"`
 	Entry    *engine.WatchedEntry `json:"entry,omitempty"`
 	Top      *engine.Top          `json:"top,omitempty"`
+	Dropped  *engine.Dropped      `json:"dropped,omitempty"`
+	Drops    *engine.DropCounts   `json:"drops,omitempty"`
 	Result   json.RawMessage      `json:"result,omitempty"` // the last line, as Failure is
 	Failure  *Failure             `json:"failure,omitempty"`
 }

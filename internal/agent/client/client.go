@@ -31,6 +31,8 @@ type Told struct {
 	Progress          func(apply.Progress)
 	Download          func(from string, done, total int64)
 	Logged            func(engine.Logged)
+	Dropped           func(engine.Dropped)
+	Drops             func(engine.DropCounts)
 	Entry             func(engine.WatchedEntry)
 	Top               func(*engine.Top)
 }
@@ -193,6 +195,12 @@ func (h *Host) told(l api.Line) {
 	}
 	if h.Told.Download != nil && l.Download != nil {
 		h.Told.Download(l.Download.From, l.Download.Done, l.Download.Total)
+	}
+	if h.Told.Dropped != nil && l.Dropped != nil {
+		h.Told.Dropped(*l.Dropped)
+	}
+	if h.Told.Drops != nil && l.Drops != nil {
+		h.Told.Drops(*l.Drops)
 	}
 	if h.Told.Logged != nil && l.Logged != nil {
 		h.Told.Logged(*l.Logged)

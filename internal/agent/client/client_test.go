@@ -98,6 +98,8 @@ func (a *agent) DeleteEntries(w http.ResponseWriter, r *http.Request, n string) 
 	a.take("delete entries", w, r, n)
 }
 
+func (a *agent) Drops(w http.ResponseWriter, r *http.Request, n string) { a.take("drops", w, r, n) }
+
 func (a *agent) WatchEntries(w http.ResponseWriter, r *http.Request, n string) {
 	a.take("watch entries", w, r, n)
 }
@@ -241,6 +243,9 @@ func TestOperations(t *testing.T) {
 		`watch entries - {"port":22,"events":["new"],"most":7,"seconds":0.5}`: {func(h *Host) (any, error) {
 			return h.WatchEntries(ctx, engine.EntryWatch{EntryChoice: engine.EntryChoice{Port: 22}, Events: []string{"new"}, Most: 7, Seconds: 0.5}, nil)
 		}, &engine.WatchedEntries{Events: 7}},
+		`drops - {"reason":"NO_SOCKET","source":"192.0.2.7"}`: {func(h *Host) (any, error) {
+			return h.Drops(ctx, engine.DropChoice{Reason: "NO_SOCKET", Source: "192.0.2.7"}, nil, nil)
+		}, &engine.DropCounts{Packets: 3}},
 		"log - country=NO&follow=true&line=p.yaml%3A7&service=ssh&since=2026-11-28T14%3A00%3A00.5Z&source=192.0.2.7": {func(h *Host) (any, error) {
 			return h.Log(ctx, engine.LogQuestion{LogChoice: engine.LogChoice{Source: "192.0.2.7", Service: "ssh", Country: "NO", Line: "p.yaml:7"}, Since: time.Date(2026, 11, 28, 14, 0, 0, 5e8, time.UTC), Follow: true}, nil)
 		}, &engine.LogAnswer{Packets: 3}},

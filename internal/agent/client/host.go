@@ -308,6 +308,12 @@ func (h *Host) Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.
 	return asked(ctx, h, http.MethodPost, "top", q, func() (*engine.TopAnswer, error) { return h.Door.Top(ctx, q, seen) })
 }
 
+// Drops asks what the kernel drops.
+func (h *Host) Drops(ctx context.Context, c engine.DropChoice, seen func(engine.Dropped), counted func(engine.DropCounts)) (*engine.DropCounts, error) {
+	h.Told.Dropped, h.Told.Drops = seen, counted
+	return asked(ctx, h, http.MethodPost, "drops", c, func() (*engine.DropCounts, error) { return h.Door.Drops(ctx, c, seen, counted) })
+}
+
 // Log asks for what was logged. What an agent does not keep is read here.
 func (h *Host) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error) {
 	in := url.Values{}

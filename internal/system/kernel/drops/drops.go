@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -23,6 +24,8 @@ type Watcher struct {
 	reasons  map[uint32]string // nil: the kernel gives none
 	meant    bool              // the kernel says the socket that a packet was meant for
 	blind    bool
+	closing  chan struct{}
+	copying  sync.Mutex // is held by Sample
 }
 
 // held are the maps that the program writes to, and sampling what it reads.
@@ -89,7 +92,7 @@ func WatchBlind() (*Watcher, error) {
 }
 
 func (l layout) watch(reasons map[uint32]string, namespaces []uint32) (w *Watcher, err error) {
-	w = &Watcher{reasons: reasons, meant: l.hasMeant, blind: l.blind}
+	w = &Watcher{reasons: reasons, meant: l.hasMeant, blind: l.blind, closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -134,8 +137,11 @@ func (l layout) watch(reasons map[uint32]string, namespaces []uint32) (w *Watche
 	return w, err
 }
 
-// Close ends the counting.
+// Close ends the counting, and Sample. It is called once.
 func (w *Watcher) Close() {
+	close(w.closing)
+	w.copying.Lock() // Sample has ended
+	defer w.copying.Unlock()
 	if w.attached != nil {
 		_ = w.attached.Close()
 	}

@@ -140,11 +140,19 @@ func (l layout) sample(m *held) asm.Instructions {
 // Sample has so many packets a second copied, at most, until the context ends, and calls seen
 // with what came in a tenth of a second; of one place it copies at most half of them on one
 // processor, so that a flood hides nothing. Packets whose namespace cannot be told are left
-// out. One caller at a time. Where the watcher is blind it does nothing.
+// out. There is one caller at a time; it ends with the watcher, too. Where that is blind it does
+// nothing.
 func (w *Watcher) Sample(ctx context.Context, perSecond int, seen func([]Copy)) error {
 	if w.blind {
 		<-ctx.Done()
 		return nil
+	}
+	w.copying.Lock()
+	defer w.copying.Unlock()
+	select {
+	case <-w.closing:
+		return nil
+	default:
 	}
 	in, err := ringbuf.NewReader(w.copies)
 	if err != nil {
@@ -160,8 +168,11 @@ func (w *Watcher) Sample(ctx context.Context, perSecond int, seen func([]Copy)) 
 		if err := w.sampling.Update(uint32(0), now, ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("read dropped packets: %w", err)
 		}
+		over := false
 		select {
 		case <-ctx.Done():
+		case <-w.closing:
+			over = true
 		case <-time.After(epochTime):
 		}
 		var all []Copy
@@ -177,6 +188,9 @@ func (w *Watcher) Sample(ctx context.Context, perSecond int, seen func([]Copy)) 
 		if len(all) > 0 {
 			sorting.StableBy(all, func(a, b Copy) int { return a.Time.Compare(b.Time) })
 			seen(all)
+		}
+		if over {
+			break
 		}
 	}
 	return nil
