@@ -1,18 +1,14 @@
 package doctor_test
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/safchain/ethtool"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/doctor"
@@ -242,6 +238,16 @@ func TestIllnesses(t *testing.T) {
 			},
 		},
 		{
+			"throttled",
+			func(b *broken) { b.quota("5000") },
+			func(b *broken) { b.quota("-1") },
+		},
+		{
+			"bridged-frames",
+			func(b *broken) { b.bridge("1") },
+			func(b *broken) { b.bridge("0") },
+		},
+		{
 			"offloads-off",
 			func(b *broken) {
 				b.offload(false)
@@ -332,44 +338,6 @@ func TestIllnesses(t *testing.T) {
 	}
 }
 
-// offload turns on or off what the host's device can spare it.
-func (b *broken) offload(on bool) {
-	b.t.Helper()
-	if err := b.host.Do(func() error {
-		driver, err := ethtool.NewEthtool()
-		if err != nil {
-			return err
-		}
-		defer driver.Close()
-		return driver.Change("eth0", map[string]bool{"tx-checksum-ip-generic": on, "tx-tcp-segmentation": on})
-	}); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// rules gives the host so many of input, each its own, and some before them.
-func (b *broken) rules(n int, before string) {
-	b.t.Helper()
-	var text strings.Builder
-	text.WriteString("table inet t { chain c { type filter hook input priority 0; " + before)
-	for i := range n {
-		fmt.Fprintf(&text, "ip saddr 198.51.%d.%d udp sport %d accept; ", i>>8, i&255, 1024+i)
-	}
-	b.host.Nft(text.String() + "}; }")
-}
-
-// forwarded has the host forward a connection that it tracks, by rules.
-func (b *broken) forwarded(rules string) {
-	b.t.Helper()
-	b.host.Forward()
-	b.host.MustRun("ip", "link", "add", "inner", "up", "type", "veth", "peer", "name", "machine")
-	b.host.MustRun("ip", "link", "set", "machine", "up")
-	b.host.Address("inner", "198.51.100.1/24")
-	b.host.MustRun("ip", "neigh", "add", "198.51.100.2", "lladdr", "02:00:00:00:00:02", "dev", "inner")
-	b.host.Nft("table inet t { chain p { type filter hook prerouting priority 0; ct state new accept; }; chain c { type filter hook forward priority 0; " + rules + " }; }")
-	b.flood(testnet.UDP(from("192.0.2.2", 1), from("198.51.100.2", 53)))
-}
-
 // asks has the host ask a name server of the internet, in a mount namespace's place: by a
 // connection of its own, whose answers rules decide on.
 func (b *broken) asks(server string) {
@@ -434,20 +402,6 @@ time.sleep(1000)`
 	if err := b.client.WaitTCP(netip.AddrPortFrom(hostAddress, 7070), time.Minute); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-// logger is a program with the name of one that writes logs.
-func (b *broken) logger(script string) {
-	b.t.Helper()
-	shell, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	name := filepath.Join(b.t.TempDir(), "rsyslogd")
-	if err := os.WriteFile(name, shell, 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(b.host.Start(name, "-c", script).Stop)
 }
 
 // TestHealthy: a host that does nothing has nothing, and all of it could be read. That the

@@ -45,6 +45,9 @@ type Seen struct {
 	Silent     []netip.Addr        // neighbours that do not answer
 	Flowtables int                 // of all tables of nftables, those of Sluice too
 	Taken      []Taken             // most first
+	Throttled  []Throttled         // waited longest first
+	TCP        TCP
+	holders    map[int]string // names of the programs that hold sockets here
 	settings   map[string]string
 }
 
@@ -74,7 +77,7 @@ const sampleTime = 200 * time.Millisecond
 
 // see reads the host, and takes as long as the window.
 func see(ctx context.Context, o Options) (*Seen, error) {
-	s := &Seen{Expect: o.Expect, settings: map[string]string{}}
+	s := &Seen{Expect: o.Expect, settings: map[string]string{}, holders: map[int]string{}}
 	watch, err := hostwatch.Start(ctx, hostwatch.Options{Every: sampleTime})
 	if err != nil {
 		return nil, err
@@ -107,6 +110,8 @@ func see(ctx context.Context, o Options) (*Seen, error) {
 	s.seeTable(result.Spaces[0])
 	s.seeLog()
 	s.seeListening()
+	s.seeThrottled(before.throttled, after.throttled)
+	s.seeTCP()
 	s.seeOpenFiles()
 	s.seeRules(ctx, o.Namespace)
 	return s, ctx.Err()
@@ -120,6 +125,7 @@ type reading struct {
 	devices    []link.Link
 	lost       map[int]link.Lost
 	loggers    map[int]Program
+	throttled  map[string]statistics.Throttled
 }
 
 func (s *Seen) read() (r reading) {
@@ -143,6 +149,9 @@ func (s *Seen) read() (r reading) {
 	}
 	if err != nil {
 		s.unread("network devices", err)
+	}
+	if r.throttled, err = statistics.ThrottledGroups(); err != nil {
+		s.unread("quotas of processor time", err)
 	}
 	if r.loggers, err = readLoggers(); err != nil {
 		s.unread("programs that write logs", err)

@@ -94,6 +94,7 @@ func (s *Seen) seeListening() {
 		for _, p := range who {
 			if !seen[p.PID] {
 				seen[p.PID] = true
+				s.holders[p.PID] = p.Name
 				s.seeProgram(p)
 			}
 		}
