@@ -58,6 +58,9 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/entries/delete":          {change, small},
 	"POST /v1/namespaces/{namespace}/entries/watch":           {read, small},
 	"POST /v1/namespaces/{namespace}/top":                     {read, small},
+	"POST /v1/namespaces/{namespace}/tuning":                  {change, small},
+	"POST /v1/namespaces/{namespace}/tuning/plan":             {read, small},
+	"POST /v1/namespaces/{namespace}/tuning/revert":           {change, small},
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
@@ -285,6 +288,25 @@ func (s *server) Top(_ http.ResponseWriter, r *http.Request, _ string) {
 // DeleteEntries deletes entries of the connection table.
 func (s *server) DeleteEntries(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith[engine.EntryChoice](of(r), "deleteEntries", nil)
+}
+
+// PlanTable says how the connection table should be.
+func (s *server) PlanTable(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[engine.TableWish](of(r), "planTable", nil)
+}
+
+// Tune sets settings of the kernel beside any policy.
+func (s *server) Tune(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "tune", func(q *request, in apply.Tuning) error {
+		return q.overridden(api.ChangeOptions{Force: in.Force})
+	})
+}
+
+// Untune takes them back.
+func (s *server) Untune(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "untune", func(q *request, in engine.Untuning) error {
+		return q.overridden(api.ChangeOptions{Force: in.Force})
+	})
 }
 
 // Query says which packets it allows.

@@ -238,6 +238,9 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/entries/watch":    `{"seconds":1}`,
 	"POST /v1/namespaces/{namespace}/top":              `{"every-ns":1000000000}`,
 	"POST /v1/namespaces/{namespace}/drops":            `{"seconds":1}`,
+	"POST /v1/namespaces/{namespace}/tuning":           `{"for":"conntrack","persist":true}`,
+	"POST /v1/namespaces/{namespace}/tuning/plan":      `{}`,
+	"POST /v1/namespaces/{namespace}/tuning/revert":    `{}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.

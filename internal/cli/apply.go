@@ -264,7 +264,7 @@ func answered(w io.Writer, h door, asked *apply.Pending, answer string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "generation %d is confirmed and will be loaded at boot\n", n)
+		fmt.Fprintln(w, confirmedText(n))
 		return nil
 	}
 	out, err := h.Rollback(ctx, apply.Before, apply.Options{})

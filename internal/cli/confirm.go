@@ -13,10 +13,11 @@ import (
 func newConfirm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm",
-		Short: "Keep the policy that waits for a confirmation",
+		Short: "Keep the policy, or the settings, that wait for a confirmation",
 		Long: `Keeps the policy that was applied with --confirm: it does not go back, and is
 from now on what boots. Where the disk does not take that, it is kept until the
 next boot, and the message names what that loads; confirm again when there is room.
+Settings that "sluice conntrack tune apply --confirm" has set are kept too.
 ` + filesHelp + `
 
 Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept until
@@ -29,11 +30,19 @@ the next boot alone; 2 it failed.`,
 				return err
 			}
 			return answer(cmd, &apply.Outcome{Generation: n}, false, func(w io.Writer) {
-				fmt.Fprintf(w, "generation %d is confirmed and will be loaded at boot\n", n)
+				fmt.Fprintln(w, confirmedText(n))
 			})
 		}),
 	}
 	addMessage(cmd)
 	addWait(cmd)
 	return cmd
+}
+
+// confirmedText says what was confirmed; 0 is settings alone.
+func confirmedText(generation int) string {
+	if generation == 0 {
+		return "the settings that were tuned are confirmed"
+	}
+	return fmt.Sprintf("generation %d is confirmed and will be loaded at boot", generation)
 }

@@ -21,19 +21,20 @@ import (
 func newConntrack() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conntrack",
-		Short: "List, count, watch and delete entries of the connection table",
+		Short: "List, count, watch and delete entries of the connection table, and size it",
 		Long: `Looks into the kernel's connection table, whoever tracks connections. Addresses and
 ports are those of the packet that began a connection. The table is read as the kernel
 gives it and never held whole: counting a million entries takes little memory.
 
-With an agent its readers may list, count and watch; to delete needs the right to change.
+With an agent its readers may list, count and watch; to delete and to tune needs the right
+to change.
 
 Exit status: 0 done, 2 bad use, or nothing tracks connections, or it could not be read.`,
 		Example: "  sluice conntrack count --by source\n  sluice conntrack list --port 443 --state time-wait\n  sluice conntrack delete --src 203.0.113.7",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConntrackList(), newConntrackCount(), newConntrackWatch(), newConntrackDelete())
+	cmd.AddCommand(newConntrackList(), newConntrackCount(), newConntrackWatch(), newConntrackDelete(), newConntrackTune())
 	return cmd
 }
 

@@ -62,6 +62,7 @@ var served = map[string]string{
 	"*apply.Banned": "Banned", "[]engine.AllowEntry": "Allows", "*engine.Allowed": "Allowed", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 	"engine.Logged": "Logged", "engine.Dropped": "DroppedPacket", "engine.DropCounts": "DropCounts", "*engine.DropCounts": "DropCounts", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
+	"*engine.TablePlan": "TablePlan", "*apply.Tuned": "Tuned",
 	"*engine.Top": "Top", "*engine.TopAnswer": "TopAnswer",
 }
 
@@ -266,6 +267,21 @@ func (w wire) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.Entr
 
 func (w wire) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
 	v, err := w.Host.DeleteEntries(ctx, c)
+	return wired(w, v, err)
+}
+
+func (w wire) PlanTable(ctx context.Context, wish engine.TableWish) (*engine.TablePlan, error) {
+	v, err := w.Host.PlanTable(ctx, wish)
+	return wired(w, v, err)
+}
+
+func (w wire) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) {
+	v, err := w.Host.Tune(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error) {
+	v, err := w.Host.Untune(ctx, u)
 	return wired(w, v, err)
 }
 

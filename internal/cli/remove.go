@@ -29,15 +29,9 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 			// Where nothing is there to be removed, there is nothing to ask.
 			now, statusErr := h.Status(ctx, false)
 			nothing := statusErr == nil && now.Condition == apply.Nothing && now.Boot == 0 && now.Lost == ""
-			if !given(cmd, "yes") && !nothing {
-				if !onTerminal(cmd) {
-					return errors.New("this opens the host\nhint: give --yes to do it without being asked")
-				}
-				w, done := terminal(cmd)
-				defer done()
-				fmt.Fprint(w, "take all rules of sluice away, and leave the host open? [y/N] ")
-				if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
-					return command.Found("nothing changed")
+			if !nothing {
+				if err := agreed(cmd, "take all rules of sluice away, and leave the host open?", "this opens the host"); err != nil {
+					return err
 				}
 			}
 			out, err := h.Remove(ctx)
@@ -55,4 +49,21 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 	addMessage(cmd)
 	addWait(cmd)
 	return cmd
+}
+
+// agreed asks on a terminal whether something is to be done; what says what that does.
+func agreed(cmd *cobra.Command, question, what string) error {
+	if given(cmd, "yes") {
+		return nil
+	}
+	if !onTerminal(cmd) {
+		return errors.New(what + "\nhint: give --yes to do it without being asked")
+	}
+	w, done := terminal(cmd)
+	defer done()
+	fmt.Fprint(w, question+" [y/N] ")
+	if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
+		return command.Found("nothing changed")
+	}
+	return nil
 }

@@ -44,6 +44,7 @@ type Finding struct {
 	Cost     string         `json:"cost,omitempty"` // what the host pays for it
 	Mend     []string       `json:"mend,omitempty"` // commands, or what to do
 	Undo     []string       `json:"undo,omitempty"`
+	Fix      []Setting      `json:"fix,omitempty"` // settings that mend it; none: its mend is not for a program
 }
 
 // Evidence is one figure.

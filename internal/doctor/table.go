@@ -69,12 +69,29 @@ const (
 	// mostSources bounds how many sources are told apart.
 	mostSources = 1 << 18
 	idleSeconds = 3600
-	mostTop     = 5
+	idleLife    = 4 * 3600
+	// A look-up in a full table passes eight entries from so many on.
+	entriesOfBucket = 4
+	mostTop         = 5
 )
 
 // memory is what a table takes, in bytes.
 func (t *Table) memory(entries, buckets uint64) uint64 {
 	return entries*t.EntryBytes + buckets*bucketBytes
+}
+
+// entryBytes is what an entry takes with its extensions; measured says that the kernel's slab
+// says so. With an error it is as usual.
+func entryBytes() (n uint64, measured bool, err error) {
+	size, err := statistics.ObjectBytes("nf_conntrack")
+	return cmp.Or(size, usualEntryBytes) + extensionBytes, size > 0, err
+}
+
+// TableMemory is how many bytes a connection table of so many entries and buckets takes.
+func TableMemory(entries, buckets uint64) uint64 {
+	t := &Table{}
+	t.EntryBytes, _, _ = entryBytes() // as usual where the slab cannot be read
+	return t.memory(entries, buckets)
 }
 
 // percent is the most that was in use.
@@ -102,12 +119,9 @@ func (s *Seen) seeTable(w hostwatch.Space) {
 		s.Moved["conntrack."+c.Name] = c.Total
 	}
 	s.Total["conntrack.drop"], s.Total["conntrack.insert_failed"], s.Total["conntrack.early_drop"] = now.Dropped, now.Failed, now.Evicted
-	size, err := statistics.ObjectBytes("nf_conntrack")
-	if err != nil {
+	if t.EntryBytes, t.Measured, err = entryBytes(); err != nil {
 		s.unread("the size of an entry of the connection table", err)
 	}
-	t.Measured = size > 0
-	t.EntryBytes = cmp.Or(size, usualEntryBytes) + extensionBytes
 	s.list(t)
 }
 

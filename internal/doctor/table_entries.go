@@ -56,18 +56,9 @@ packets (longer than the keep-alive of what is to stay open).`,
 			f.Severity = check.Warning
 		}
 		f.Evidence = append(f.Evidence, t.kinds()...)
-		shorten := func(name string, to uint64) {
-			if now := s.number(name); now > to {
-				f.Evidence = append(f.Evidence, found("/proc/sys/net/netfilter/"+name[len("net.netfilter."):], "%d s", now))
-				f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d", name, to))
-				f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", name, now))
-			}
-		}
-		if t.Ended > t.Idle/4 {
-			shorten(timeWait, shortLife)
-		}
-		if t.Idle > t.Ended/4 {
-			shorten("net.netfilter.nf_conntrack_tcp_timeout_established", 4*3600)
+		for _, c := range s.shortened() {
+			f.Evidence = append(f.Evidence, found("/proc/sys/net/netfilter/"+c.Name[len("net.netfilter."):], "%s s", c.Now))
+			f.set("", c)
 		}
 		say(f)
 	},
@@ -116,7 +107,7 @@ use, or where the kernel gave up at a list that was too long (chaintoolong).`,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		tooLong := s.Moved["conntrack.chaintoolong"]
-		if t == nil || t.Buckets == 0 || (t.Most <= 4*t.Buckets && tooLong == 0) {
+		if t == nil || t.Buckets == 0 || (t.Most <= entriesOfBucket*t.Buckets && tooLong == 0) {
 			return
 		}
 		f := Finding{
@@ -125,9 +116,8 @@ use, or where the kernel gave up at a list that was too long (chaintoolong).`,
 				found("/proc/sys/net/netfilter/nf_conntrack_buckets", "%s buckets", english.Grouped(t.Buckets)),
 				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be, %s are", english.Grouped(t.Most), english.Grouped(t.Entries)),
 			},
-			Mend: []string{fmt.Sprintf("sysctl -w %s=%d   # %s of memory", conntrackBuckets, t.Most, bytesText(t.Most*bucketBytes))},
-			Undo: []string{fmt.Sprintf("sysctl -w %s=%d", conntrackBuckets, t.Buckets)},
 		}
+		f.set(bytesText(roundBuckets(t.Most)*bucketBytes)+" of memory", s.to(conntrackBuckets, roundBuckets(t.Most)))
 		if t.Entries > 4*t.Buckets || tooLong > 0 {
 			f.Severity = check.Warning
 			f.Cost = fmt.Sprintf("each look-up passes %.1f entries now", 2*float64(t.Entries)/float64(t.Buckets))

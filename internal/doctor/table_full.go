@@ -69,7 +69,7 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", `%s that the table was full, the newest %s old`, english.Plural(s.Log.TableFull, "line"), english.Duration(s.Log.TableFullAge.Round(time.Second))))
 		}
 		f.Evidence = append(f.Evidence, t.kinds()...)
-		s.resize(&f, max(s.wanted(), 4*t.Most, smallTable))
+		s.resize(&f)
 		say(f)
 	},
 }
@@ -94,10 +94,7 @@ twice the room for that, and as the mend of a full one, where what is refused co
 		if want <= t.Most {
 			return
 		}
-		rate, why := t.Fresh, "reckoned from the entries of connections that ended"
-		if s.Expect > 0 {
-			rate, why = float64(s.Expect), "--expect"
-		}
+		rate, why := s.rate()
 		f := Finding{
 			Text: fmt.Sprintf("%s new connections a second want a table of %s entries, this one may have %s", english.Grouped(uint64(rate)), english.Grouped(want), english.Grouped(t.Most)),
 			Evidence: []Evidence{
@@ -106,7 +103,7 @@ twice the room for that, and as the mend of a full one, where what is refused co
 				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
 			},
 		}
-		s.resize(&f, want)
+		s.resize(&f)
 		if life := s.lifetime(); want > largeTable && life > shortLife {
 			f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d   # then %s entries do", timeWait, shortLife, english.Grouped(max(1, want*shortLife/life))))
 			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", timeWait, life))
@@ -136,30 +133,18 @@ func (s *Seen) lifetime() uint64 {
 // wanted is how many entries the table should have room for: twice the load, a power of two.
 func (s *Seen) wanted() uint64 {
 	t := s.Table
-	rate := t.Fresh + s.second(s.Moved["conntrack.drop"])
-	if s.Expect > 0 {
-		rate = float64(s.Expect)
-	}
+	rate, _ := s.rate()
 	standing := t.Listed - min(t.Listed, t.Ended) // that have not ended
 	need := 2 * (uint64(rate*float64(s.lifetime())) + standing)
 	return 1 << bits.Len64(max(need, 1)-1)
 }
 
-// resize says how the table is made larger.
-func (s *Seen) resize(f *Finding, entries uint64) {
-	t := s.Table
-	entries = 1 << bits.Len64(entries-1)
-	how := "as the kernel's slab says"
-	if !t.Measured {
-		how = "as usual, since /proc/slabinfo could not be read"
-	}
-	f.Evidence = append(f.Evidence, found("/proc/slabinfo", "%d bytes an entry with its extensions, %s: the table takes %s now, at most %s", t.EntryBytes, how,
-		bytesText(t.memory(t.Entries, t.Buckets)), bytesText(t.memory(t.Most, t.Buckets))))
-	f.Mend = append(f.Mend,
-		fmt.Sprintf("sysctl -w %s=%d %s=%d   # at most %s of memory", conntrackBuckets, entries, conntrackMax, entries, bytesText(t.memory(entries, entries))),
-		fmt.Sprintf("in a policy of Sluice: tracking: {table: {max: %d, buckets: %d}}, or bypass for what needs no state", entries, entries),
-	)
-	f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d %s=%d", conntrackBuckets, t.Buckets, conntrackMax, t.Most))
+// resize says how the table is made as large as it should be.
+func (s *Seen) resize(f *Finding) {
+	t, entries := s.Table, s.sized()
+	f.Evidence = append(f.Evidence, found("/proc/slabinfo", "%s", t.sizeText()))
+	f.set("at most "+bytesText(t.memory(entries, entries))+" of memory", s.to(conntrackBuckets, entries), s.to(conntrackMax, entries))
+	f.Mend = append(f.Mend, fmt.Sprintf("in a policy of Sluice: tracking: {table: {max: %d, buckets: %d}}, or bypass for what needs no state", entries, entries))
 }
 
 func bytesText(n uint64) string {

@@ -156,6 +156,12 @@ func hintOf(err error, here string) string {
 		return what + ", or give --force, which takes the policy back unless it is confirmed in time"
 	case *apply.MemoryError:
 		return "--force loads it all the same"
+	case *apply.TuningMemoryError:
+		return "--force sets it all the same"
+	case *apply.ShrinkError:
+		return fmt.Sprintf("sluice conntrack delete%s ends entries, and others end by themselves", here)
+	case *apply.SetByPolicyError:
+		return "change it there, and apply the policy"
 	case *apply.WaitingError:
 		return "give --confirm to try this one too, or --no-confirm to keep this one for good"
 	case *apply.UndurableError:

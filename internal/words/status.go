@@ -41,7 +41,10 @@ func Ended(err error, here string) (text string, status int) {
 func refused(err error) bool {
 	var lock *apply.LockOutError
 	var memory *apply.MemoryError
-	return errors.As(err, &lock) || errors.As(err, &memory)
+	var most *apply.TuningMemoryError
+	var shrunk *apply.ShrinkError
+	var policed *apply.SetByPolicyError
+	return errors.As(err, &lock) || errors.As(err, &memory) || errors.As(err, &most) || errors.As(err, &shrunk) || errors.As(err, &policed)
 }
 
 func found(err error) bool {

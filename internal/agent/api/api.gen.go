@@ -661,6 +661,12 @@ type SysctlDrift = apply.SysctlDrift
 // TableEntry An entry of the connection table. Addresses stand with their port, 0 where there is none.
 type TableEntry = engine.TableEntry
 
+// TablePlan defines model for TablePlan.
+type TablePlan = engine.TablePlan
+
+// TableWish What is asked of the connection table; what is not given is reckoned.
+type TableWish = engine.TableWish
+
 // Text A generation with the text of its policy.
 type Text = apply.Text
 
@@ -709,6 +715,12 @@ type TopTable = engine.TopTable
 // TopVerdict defines model for TopVerdict.
 type TopVerdict = engine.TopVerdict
 
+// Tuned What commands have set, or taken back.
+type Tuned = apply.Tuned
+
+// Tuning Settings to set. Those of the connection table, of the queues of processors and of the table of neighbours may be named.
+type Tuning = apply.Tuning
+
 // Unasked A set of bans by command that no rule asks, and that holds what no command banned.
 type Unasked = apply.Unasked
 
@@ -723,6 +735,9 @@ type Unlifted = backend.Unlifted
 
 // UnprovedChain A base chain of another tool.
 type UnprovedChain = engine.UnprovedChain
+
+// Untuning defines model for Untuning.
+type Untuning = engine.Untuning
 
 // UpdateCountriesRequest defines model for UpdateCountriesRequest.
 type UpdateCountriesRequest struct {
@@ -868,6 +883,15 @@ type RemoveFromSetJSONRequestBody = SetRequest
 // TopJSONRequestBody defines body for Top for application/json ContentType.
 type TopJSONRequestBody = TopQuestion
 
+// TuneJSONRequestBody defines body for Tune for application/json ContentType.
+type TuneJSONRequestBody = Tuning
+
+// PlanTableJSONRequestBody defines body for PlanTable for application/json ContentType.
+type PlanTableJSONRequestBody = TableWish
+
+// UntuneJSONRequestBody defines body for Untune for application/json ContentType.
+type UntuneJSONRequestBody = Untuning
+
 // VerifyJSONRequestBody defines body for Verify for application/json ContentType.
 type VerifyJSONRequestBody = VerifyRequest
 
@@ -975,6 +999,15 @@ type ServerInterface interface {
 	// Top Look at what the host does with its packets, a line each time, until the caller hangs up.
 	// (POST /v1/namespaces/{namespace}/top)
 	Top(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Tune Set settings of the kernel beside any policy, and remember what they were.
+	// (POST /v1/namespaces/{namespace}/tuning)
+	Tune(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// PlanTable Say how large the connection table should be.
+	// (POST /v1/namespaces/{namespace}/tuning/plan)
+	PlanTable(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Untune Take them back to what they were.
+	// (POST /v1/namespaces/{namespace}/tuning/revert)
+	Untune(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Verify Prove that the kernel does what the policy says, for every packet.
 	// (POST /v1/namespaces/{namespace}/verify)
 	Verify(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1968,6 +2001,84 @@ func (siw *ServerInterfaceWrapper) Top(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
+// Tune operation middleware
+func (siw *ServerInterfaceWrapper) Tune(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Tune(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PlanTable operation middleware
+func (siw *ServerInterfaceWrapper) PlanTable(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PlanTable(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Untune operation middleware
+func (siw *ServerInterfaceWrapper) Untune(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Untune(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Verify operation middleware
 func (siw *ServerInterfaceWrapper) Verify(w http.ResponseWriter, r *http.Request) {
 
@@ -2148,6 +2259,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/status", wrapper.Status)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sync", wrapper.Sync)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/top", wrapper.Top)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/tuning", wrapper.Tune)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/tuning/plan", wrapper.PlanTable)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/tuning/revert", wrapper.Untune)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/verify", wrapper.Verify)
 
 	return m

@@ -105,6 +105,12 @@ func (a *agent) WatchEntries(w http.ResponseWriter, r *http.Request, n string) {
 }
 func (a *agent) Top(w http.ResponseWriter, r *http.Request, n string) { a.take("top", w, r, n) }
 
+func (a *agent) PlanTable(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("plan table", w, r, n)
+}
+func (a *agent) Tune(w http.ResponseWriter, r *http.Request, n string)   { a.take("tune", w, r, n) }
+func (a *agent) Untune(w http.ResponseWriter, r *http.Request, n string) { a.take("untune", w, r, n) }
+
 func (a *agent) Query(w http.ResponseWriter, r *http.Request, n string) { a.take("query", w, r, n) }
 
 func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
@@ -240,6 +246,13 @@ func TestOperations(t *testing.T) {
 		`delete entries - {"port":22}`: {func(h *Host) (any, error) {
 			return h.DeleteEntries(ctx, engine.EntryChoice{Port: 22})
 		}, &engine.DeletedEntries{Deleted: 3}},
+		`plan table - {"expect":20000,"max":7,"time-wait":30}`: {func(h *Host) (any, error) {
+			return h.PlanTable(ctx, engine.TableWish{Expect: 20000, Max: 7, TimeWait: 30})
+		}, &engine.TablePlan{Left: []string{"a"}}},
+		`tune - {"for":"conntrack","settings":[{"name":"a","value":"1"}],"confirm-ns":1000000000,"persist":true,"force":true}`: {func(h *Host) (any, error) {
+			return h.Tune(ctx, apply.Tuning{For: apply.TuneTable, Settings: []apply.Setting{{Name: "a", Value: "1"}}, Confirm: time.Second, Persist: true, Force: true})
+		}, &apply.Tuned{Files: []string{"a"}}},
+		`untune - {"for":"backlog","force":true}`: {func(h *Host) (any, error) { return h.Untune(ctx, engine.Untuning{For: "backlog", Force: true}) }, &apply.Tuned{Files: []string{"b"}}},
 		`watch entries - {"port":22,"events":["new"],"most":7,"seconds":0.5}`: {func(h *Host) (any, error) {
 			return h.WatchEntries(ctx, engine.EntryWatch{EntryChoice: engine.EntryChoice{Port: 22}, Events: []string{"new"}, Most: 7, Seconds: 0.5}, nil)
 		}, &engine.WatchedEntries{Events: 7}},

@@ -51,6 +51,9 @@ type Door interface {
 	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
 	Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error)
 	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
+	PlanTable(ctx context.Context, w engine.TableWish) (*engine.TablePlan, error)
+	Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error)
+	Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error)
 	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
 	Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
@@ -294,6 +297,21 @@ func (h *Host) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.Ent
 // DeleteEntries has entries of the connection table deleted.
 func (h *Host) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
 	return asked(ctx, h, http.MethodPost, "entries/delete", c, func() (*engine.DeletedEntries, error) { return h.Door.DeleteEntries(ctx, c) })
+}
+
+// PlanTable asks how the connection table should be.
+func (h *Host) PlanTable(ctx context.Context, w engine.TableWish) (*engine.TablePlan, error) {
+	return asked(ctx, h, http.MethodPost, "tuning/plan", w, func() (*engine.TablePlan, error) { return h.Door.PlanTable(ctx, w) })
+}
+
+// Tune has settings of the kernel set.
+func (h *Host) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) {
+	return asked(ctx, h, http.MethodPost, "tuning", in, func() (*apply.Tuned, error) { return h.Door.Tune(ctx, in) })
+}
+
+// Untune has them taken back.
+func (h *Host) Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error) {
+	return asked(ctx, h, http.MethodPost, "tuning/revert", u, func() (*apply.Tuned, error) { return h.Door.Untune(ctx, u) })
 }
 
 // WatchEntries asks what becomes of entries of the connection table.

@@ -140,6 +140,12 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return with(o, func(in engine.TopQuestion) (any, error) { return d.Top(ctx, in, o.Seen) })
 	case "deleteEntries":
 		return with(o, func(in engine.EntryChoice) (any, error) { return d.DeleteEntries(ctx, in) })
+	case "planTable":
+		return with(o, func(in engine.TableWish) (any, error) { return d.PlanTable(ctx, in) })
+	case "tune":
+		return with(o, func(in apply.Tuning) (any, error) { return d.Tune(ctx, in) })
+	case "untune":
+		return with(o, func(in engine.Untuning) (any, error) { return d.Untune(ctx, in) })
 	case "remove":
 		return d.Remove(ctx)
 	case "restore":

@@ -100,6 +100,21 @@ func (d *door) Top(_ context.Context, q engine.TopQuestion, seen func(*engine.To
 	return &engine.TopAnswer{}, nil
 }
 
+func (d *door) PlanTable(_ context.Context, w engine.TableWish) (*engine.TablePlan, error) {
+	d.asked = []any{w}
+	return &engine.TablePlan{}, nil
+}
+
+func (d *door) Tune(_ context.Context, in apply.Tuning) (*apply.Tuned, error) {
+	d.asked = []any{in}
+	return &apply.Tuned{}, nil
+}
+
+func (d *door) Untune(_ context.Context, u engine.Untuning) (*apply.Tuned, error) {
+	d.asked = []any{u}
+	return &apply.Tuned{}, nil
+}
+
 func (d *door) Remove(context.Context) (*apply.Outcome, error) {
 	d.asked = []any{}
 	return &apply.Outcome{}, nil
@@ -175,6 +190,7 @@ func TestDo(t *testing.T) {
 		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
 		"GET /v1/namespaces/-/sets": "livingSets", "POST /v1/namespaces/-/sets": "addToSet", "POST /v1/namespaces/-/sets/remove": "removeFromSet",
 		"POST /v1/namespaces/-/entries": "entries", "POST /v1/namespaces/-/top": "top", "POST /v1/namespaces/-/entries/delete": "deleteEntries",
+		"POST /v1/namespaces/-/tuning/plan": "planTable", "POST /v1/namespaces/-/tuning": "tune", "POST /v1/namespaces/-/tuning/revert": "untune",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
@@ -219,6 +235,8 @@ func TestDo(t *testing.T) {
 	removing := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, Force: true}
 	entries := engine.EntryQuestion{EntryChoice: engine.EntryChoice{Source: "192.0.2.1", Destination: "192.0.2.0/24", Protocol: "tcp", Port: 443, State: "time-wait", Family: 4, NAT: true}, By: []string{"source"}, Most: 7}
 	top := engine.TopQuestion{Every: 2 * time.Second, Once: true}
+	wish := engine.TableWish{Expect: 20000, Max: 7, TimeWait: 30}
+	tuning := apply.Tuning{For: "a", Settings: []apply.Setting{{Name: "b", Value: "c"}}, Confirm: 90 * time.Second, Persist: true, Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -249,6 +267,9 @@ func TestDo(t *testing.T) {
 			d.asked = append(d.asked, seen)
 			return nil, err
 		}, []any{top, []int{7}}},
+		"plan table":      {func() (any, error) { return h.PlanTable(ctx, wish) }, []any{wish}},
+		"tune":            {func() (any, error) { return h.Tune(ctx, tuning) }, []any{tuning}},
+		"untune":          {func() (any, error) { return h.Untune(ctx, engine.Untuning{For: "a", Force: true}) }, []any{engine.Untuning{For: "a", Force: true}}},
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},

@@ -45,7 +45,10 @@ type Input struct {
 }
 
 // Setting is a sysctl that the policy wants.
-type Setting struct{ Name, Value string }
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Options is how a policy is applied.
 type Options struct {
@@ -369,7 +372,7 @@ func NoteText(n program.Note) string {
 	return fmt.Sprintf("%s:%d: %s", n.Origin.File, n.Origin.Line, n.Text)
 }
 
-// Confirm keeps the running generation.
+// Confirm keeps the running generation, and settings that were tuned: 0 is these alone.
 func (h *Host) Confirm(ctx context.Context) (int, error) {
 	overdue := h.overdue()
 	if overdue == nil && !h.known() {
@@ -384,6 +387,9 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer s.close()
+	if alone, err := s.confirmTuned(); alone || err != nil {
+		return 0, err
+	}
 	switch p := s.cur.Pending; {
 	case s.kept != nil:
 		return 0, s.kept

@@ -50,6 +50,8 @@ type command struct {
 	For       time.Duration
 	Dear      bool          // of apply: lookups in interval sets cost much, so that large sets are laid out
 	Grace     time.Duration // of apply: that the policy gives
+	Tuning    Tuning        // of tune, and For of untune
+	Etc       string
 }
 
 func TestMain(m *testing.M) {
@@ -84,6 +86,7 @@ func (c command) host() *Host {
 		Note:  func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
 		Shout: func(text string) { fmt.Fprintln(os.Stderr, "sluice:", text) },
 	}
+	h.etc = c.Etc
 	if c.Systemd != "" {
 		h.systemd, h.Namespace = c.Systemd, "lab"
 		_ = os.Setenv("PATH", c.Systemd+":"+os.Getenv("PATH"))
@@ -141,6 +144,10 @@ func (c command) run(token string) error {
 		_, err = h.Restore(ctx, Restoring{Waiting: c.Waiting})
 	case "sync":
 		_, err = h.Sync(ctx)
+	case "tune":
+		_, err = h.Tune(ctx, c.Tuning)
+	case "untune":
+		_, err = h.Untune(ctx, c.Tuning.For, false)
 	case "flush":
 		err = nftables.Script("flush ruleset\n").Take(ctx)
 	case "settle":
@@ -203,6 +210,7 @@ func (c command) input() Input {
 		in.Expected = policyOf(c.Expected)
 	}
 	if strings.HasPrefix(c.Policy, "timeout") {
+		in.Program.Sysctls = []program.Sysctl{{Name: "net.netfilter.nf_conntrack_generic_timeout", Value: "77", Origin: program.Origin{File: c.Policy + ".yaml", Line: 3, Text: "table"}}}
 		in.Sysctls = []Setting{{"net.netfilter.nf_conntrack_generic_timeout", strings.TrimPrefix(c.Policy, "timeout")}}
 	}
 	if c.SSHClient != "" {

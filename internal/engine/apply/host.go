@@ -58,8 +58,9 @@ type Host struct {
 	// at is called with the name of every point between two effects; tests
 	// kill the process there.
 	at func(point string)
-	// systemd is the folder that is there where systemd runs; "" is the usual.
-	systemd string
+	// systemd is the folder that is there where systemd runs, and etc that of what the next
+	// boots set; "" is the usual.
+	systemd, etc string
 }
 
 // Progress is how far a change is.
@@ -150,6 +151,8 @@ type session struct {
 	// says that it took it when this command came.
 	kept    *UndurableError
 	keptNow bool
+	// tunedLate says that settings went back when this command came, whose time was over.
+	tunedLate bool
 	trust
 	proved *Proof // of the rules that were loaded
 	// adoption is what the change under way does for connections that run, nil where

@@ -115,10 +115,13 @@ func (s *session) settlePending(ctx context.Context) {
 // errNothingPending is for a confirm without anything to confirm.
 var errNothingPending = errors.New("no policy waits for a confirmation")
 
-// pendingOf finds what the watcher with this token watches, in a change under
-// way or in the state; nil when there is nothing left to watch. The journal is
+// pendingOf finds what the watcher with this token watches, in settings that were
+// tuned, in a change under way or in the state; nil when there is nothing left to watch. The journal is
 // read first: a change writes the state before it ends the journal.
 func (s store) pendingOf(token string) (*Pending, error) {
+	if k, err := s.tuning(); err == nil && k.Pending != nil && k.Pending.Token == token {
+		return k.Pending, nil
+	}
 	j, journalErr := s.journal()
 	if journalErr == nil && j != nil && j.Pending != nil && j.Pending.Token == token {
 		return j.Pending, nil

@@ -24,7 +24,7 @@ import (
 // commands keep what they downloaded, measured and computed.
 var ownNames = []string{
 	lockFile, nextFile, currentFile, currentFile + damagedSuffix, journalFile, journalFile + damagedSuffix, stepFile, generationsDir, blobsDir,
-	commandsFile, readingFile, watcherLog, bans.File, bans.File + damagedSuffix, bans.PastFile,
+	commandsFile, readingFile, watcherLog, tunedFile, bans.File, bans.File + damagedSuffix, bans.PastFile,
 }
 
 const damagedSuffix = ".damaged"

@@ -23,6 +23,7 @@ func (s *session) settle(ctx context.Context) error {
 	s.tellRecovered()
 	s.settleKept(ctx)
 	s.settlePending(ctx)
+	s.settleTuned()
 	s.sweepKept(ctx)
 	s.settleBanning(ctx)
 	return nil

@@ -135,5 +135,5 @@ func (h *Host) Pristine(f *host.Facts) {
 // one that came too late.
 func NothingPending(err error) bool {
 	var late *LateError
-	return errors.Is(err, errNothingPending) || errors.As(err, &late)
+	return errors.Is(err, errNothingPending) || errors.Is(err, errTunedLate) || errors.As(err, &late)
 }

@@ -139,7 +139,7 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 			h.unstick()
 			continue
 		}
-		h.shout("the policy was not confirmed and bringing back the previous one fails; it is tried again in %s: %v", pause, err)
+		h.shout("what was not confirmed in time does not go back; it is tried again in %s: %v", pause, err)
 		wait(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
@@ -186,8 +186,18 @@ func (h *Host) goBackLate(ctx context.Context, token string) error {
 	if p := s.cur.Pending; p != nil && p.Token == token {
 		return errEarly
 	}
-	return nil
+	k, err := s.tuning()
+	switch {
+	case err != nil || k.Pending == nil || k.Pending.Token != token:
+		return err
+	case k.Pending.Left() > 0:
+		return errEarly
+	}
+	return errTunedStay
 }
+
+// errTunedStay says that settings could not be taken back, which was told.
+var errTunedStay = errors.New("settings that were tuned do not go back")
 
 // takeBack ends a pending generation.
 func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
