@@ -162,6 +162,7 @@ func TestRuleIllnesses(t *testing.T) {
 	}
 	all = append(all, natIllnesses()...)
 	all = append(all, chainIllnesses()...)
+	all = append(all, setIllnesses()...)
 	tried := map[string]bool{}
 	for i, test := range all {
 		if !testing.Short() || i%4 == 0 || !tried[test.check] {

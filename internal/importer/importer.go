@@ -26,8 +26,24 @@ type Ruleset struct {
 	Program *program.Program
 	Bases   []Base           // as Program.Hooks
 	Rules   map[string]*Rule // by the ID of the program's rules; all that the tool has
+	Sets    []Set            // of nft all of the table, of iptables those of ipset that rules name
 	// Unlifted is what the program does not say, by the program's chains.
 	Unlifted []backend.Unlifted
+}
+
+// Set is how a tool has a set of addresses or other keys, beside what is in it.
+type Set struct {
+	Name    string
+	Type    string // "hash:net,port" of ipset, "ipv4_addr" of nft
+	Entries int
+	Most    int  // entries that it may have, behind which no more are taken; 0: no bound, or it makes room
+	Fills   bool // rules add to it, or its entries end by themselves
+	// Lengths is how many lengths of prefixes the entries of a hash of ipset have: the
+	// kernel looks up each of them.
+	Lengths int
+	// Ranges says of a set of nft of one part that it is made for ranges, a tree, and Single
+	// that it has none but single addresses.
+	Ranges, Single bool
 }
 
 // Base is a base chain. Those of one hook are asked in the order of their priorities.

@@ -25,6 +25,17 @@ type Foreign struct {
 	Lifted       *backend.Lifted
 	Priorities   map[string]int // of base chains
 	Rules        []ForeignRule
+	Sets         []ForeignSet
+}
+
+// ForeignSet is how nft lists a set or a map.
+type ForeignSet struct {
+	Name, Type string // a type of several parts with " . " between them
+	Entries    int
+	Size       int  // 0: no bound
+	Dynamic    bool // rules add to it, or its elements end by themselves
+	Interval   bool // flags interval
+	Single     bool // no element is a prefix, a range or of several parts
 }
 
 // ForeignRule is one rule of the kernel's.
@@ -113,6 +124,7 @@ func (f *foreign) listed(kind string, in fields) {
 		c.Rules = append(c.Rules, r)
 		f.out.Rules = append(f.out.Rules, own)
 	case "set", "map":
+		f.out.Sets = append(f.out.Sets, foreignSet(in))
 		before := len(t.Sets)
 		if f.state.set(kind, in.text("name"), in); len(t.Sets) > before {
 			k := t.Sets[before]
@@ -122,6 +134,23 @@ func (f *foreign) listed(kind string, in fields) {
 	default:
 		f.state.object(kind, in.text("name"), in)
 	}
+}
+
+func foreignSet(in fields) ForeignSet {
+	elements, flags := listOf(in["elem"]), texts(in["flags"])
+	s := ForeignSet{
+		Name: in.text("name"), Type: strings.Join(texts(in["type"]), " . "), Entries: len(elements), Size: int(in.number("size")), //nolint:gosec // 32 bits
+		Dynamic: slices.Contains(flags, "dynamic") || slices.Contains(flags, "timeout"), Interval: slices.Contains(flags, "interval"), Single: true,
+	}
+	for _, e := range elements {
+		if m, is := e.(map[string]any); is {
+			body, _ := m["elem"].(map[string]any)
+			e = body["val"]
+		}
+		_, plain := e.(string)
+		s.Single = s.Single && plain
+	}
+	return s
 }
 
 // chain is readChain, of which there may be many.

@@ -23,6 +23,11 @@ type Set struct {
 	Name string
 	Type string // "hash:net,port"
 	Line int    // where it begins in the text
+	// Entries is how many elements it has, and Most how many it may have; 0: no bound, or one
+	// at which it makes room (forceadd). Expires: they have time-outs. Lengths is how many
+	// lengths the prefixes of its elements have.
+	Entries, Most, Lengths int
+	Expires                bool
 	// Parts are what its type is made of: ip, net, port, mac, iface, mark; of a list, that
 	// of its members. A port is a protocol and a number, two parts of a key, unless it is
 	// the only part.
@@ -173,15 +178,42 @@ func create(name string, words []word, number int) (*Set, error) {
 				return nil, w.fail(number, "%q is no length of a prefix", value)
 			}
 			s.netmask = int(n) //nolint:gosec // up to 128
+		case "maxelem":
+			n, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				return nil, w.fail(number, "%q is no number of elements", value)
+			}
+			s.Most = int(n)
+		case "timeout":
+			s.Expires = true
 		case "bitmask", "markmask":
 			s.Unsaid = "it is asked under a " + w.text
 		}
 	}
+	if slices.ContainsFunc(words, func(w word) bool { return w.text == "forceadd" }) {
+		s.Most = 0
+	}
 	return s, nil
+}
+
+// count counts elements and lengths of prefixes.
+func (s *Set) count() {
+	s.Entries = len(s.adds)
+	lengths := map[string]bool{}
+	for _, a := range s.adds {
+		for i, text := range strings.Split(a.text, ",") {
+			if i < len(s.Parts) && s.Parts[i] == "net" {
+				_, length, _ := strings.Cut(text, "/")
+				lengths[length] = true // "" is a single address
+			}
+		}
+	}
+	s.Lengths = len(lengths)
 }
 
 // hold reads the elements.
 func (s *Set) hold() error {
+	s.count()
 	if s.Unsaid != "" || s.Type == list {
 		return nil
 	}

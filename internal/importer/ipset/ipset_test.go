@@ -54,7 +54,13 @@ func text(sets map[string]*ipset.Set) string {
 	slices.SortFunc(order, func(a, b *ipset.Set) int { return a.Line - b.Line })
 	var b strings.Builder
 	for _, s := range order {
-		fmt.Fprintf(&b, "%s, %s, line %d, parts %v", s.Name, s.Type, s.Line, s.Parts)
+		fmt.Fprintf(&b, "%s, %s, line %d, parts %v, %d of %d entries", s.Name, s.Type, s.Line, s.Parts, s.Entries, s.Most)
+		if s.Lengths > 0 {
+			fmt.Fprintf(&b, " of %d lengths", s.Lengths)
+		}
+		if s.Expires {
+			b.WriteString(", which expire")
+		}
 		if s.Unsaid != "" {
 			b.WriteString(": " + s.Unsaid)
 		}

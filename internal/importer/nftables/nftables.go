@@ -5,6 +5,8 @@
 package nftables
 
 import (
+	"strings"
+
 	"sluice/internal/backend/nftables"
 	"sluice/internal/importer"
 )
@@ -35,6 +37,9 @@ func Parse(listing, text []byte) ([]*importer.Ruleset, error) {
 				rule.Count = &importer.Count{Packets: k.Count.Packets, Bytes: k.Count.Bytes}
 			}
 			r.Rules[k.ID] = rule
+		}
+		for _, k := range t.Sets {
+			r.Sets = append(r.Sets, importer.Set{Name: k.Name, Type: k.Type, Entries: k.Entries, Most: k.Size, Fills: k.Dynamic, Ranges: k.Interval && !strings.Contains(k.Type, " . "), Single: k.Single})
 		}
 		for _, h := range t.Lifted.Program.Hooks {
 			r.Bases = append(r.Bases, importer.Base{Table: t.Name, Chain: h.Chain, Hook: h.Kind, Priority: t.Priorities[h.Chain]})

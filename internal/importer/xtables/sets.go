@@ -3,8 +3,10 @@ package xtables
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"sluice/internal/importer"
 	"sluice/internal/importer/ipset"
 	"sluice/internal/program"
 )
@@ -24,6 +26,9 @@ func (r *reader) inSet(e *extension) error {
 		}
 	}
 	s := r.sets[name]
+	if s != nil && !slices.ContainsFunc(r.out.Sets, func(o importer.Set) bool { return o.Name == name }) {
+		r.out.Sets = append(r.out.Sets, importer.Set{Name: name, Type: s.Type, Entries: s.Entries, Most: s.Most, Fills: s.Expires, Lengths: s.Lengths})
+	}
 	switch {
 	case name == "":
 		return errOptions
