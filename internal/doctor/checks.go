@@ -44,6 +44,7 @@ var checks = []Check{
 	unhitRules,
 	offloadsOff,
 	setKind,
+	trackingUnneeded,
 	bridgedFrames,
 	dropped,
 	natHairpin,

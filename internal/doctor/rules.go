@@ -34,13 +34,16 @@ func (s *Seen) seeRules(ctx context.Context, namespace string) {
 	for _, err := range errs {
 		s.unread("rules", err)
 	}
-	var err error
+	tables, err := nft.Tables()
+	if err != nil {
+		s.unread("rules", err)
+	}
+	s.Own = slices.ContainsFunc(tables, func(t nft.Named) bool { return slices.Contains(host.OwnTables, t.Name) })
 	if s.Flowtables, err = nft.Flowtables(); err != nil {
 		s.unread("flowtables", err)
 	}
 	if slices.ContainsFunc(s.Rules, func(r *importer.Ruleset) bool { return len(translations(r)) > 0 }) {
 		s.seeContainers()
-		var err error
 		if s.Silent, err = link.Silent(); err != nil {
 			s.unread("neighbours", err)
 		}

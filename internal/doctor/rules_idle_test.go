@@ -55,6 +55,20 @@ func chainIllnesses() (all []illness) {
 					b.host.Nft("table inet other { chain c { type filter hook input priority -5; policy drop; ip saddr 1.0.0.0/8 accept; ip6 saddr 2600::/8 accept; }; }")
 				},
 			}, illness{
+				"tracking-unneeded", // in a chain that nothing leads to
+				func(b *broken) { b.stated(tool, family, false); b.spoken() },
+				func(b *broken) { b.stated(tool, family, true); b.spoken() },
+			}, illness{
+				"tracking-unneeded", // all are let in, whatever their state
+				func(b *broken) {
+					b.chainOf(tool, family, "input", "accept", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "ct state established,related accept;")
+					b.spoken()
+				},
+				func(b *broken) {
+					b.chainOf(tool, family, "input", "accept", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT; -p tcp -m tcp --dport 23 -j DROP", "ct state established,related accept; tcp dport 23 drop;")
+					b.spoken()
+				},
+			}, illness{
 				"rules-unhit",
 				func(b *broken) { b.counted(tool, family, 12, 0, 5_000_000) },
 				func(b *broken) {
@@ -88,6 +102,36 @@ func chainIllnesses() (all []illness) {
 		func(b *broken) { b.counted("nft", 4, 10, 0, 2_000_000) },
 		func(b *broken) { b.counted("nft", 4, 9, 0, 2_000_000) },
 	})
+}
+
+// stated loads a chain that asks for the state of connections, and a rule that leads to it or
+// not.
+func (b *broken) stated(tool string, family int, led bool) {
+	b.t.Helper()
+	jump := map[bool]string{true: "jump asks;", false: ""}[led]
+	if tool == "nft" {
+		b.host.Nft(nftOf(family, "table FAMILY stated { chain asks { ct state invalid drop; }; chain c { type filter hook input priority 0; "+jump+" tcp dport 23 drop; }; }"))
+		return
+	}
+	text := "*filter\n:INPUT ACCEPT [0:0]\n:asks - [0:0]\n-A asks -m conntrack --ctstate INVALID -j DROP\n"
+	if led {
+		text += "-A INPUT -j asks\n"
+	}
+	b.tables(tool, family, text+"-A INPUT -p tcp -m tcp --dport 23 -j DROP\nCOMMIT\n")
+}
+
+// spoken has the host and its client speak, so that there are connections to track.
+func (b *broken) spoken() {
+	b.t.Helper()
+	b.reachable()
+	b.host.ServeTCP("192.0.2.1:8081")
+	for _, to := range []string{"192.0.2.1:8081", "[2001:db8::1]:8080"} {
+		conn, err := b.client.Dial(b.t.Context(), "tcp", to)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(func() { _ = conn.Close() })
+	}
 }
 
 // counted loads rules that have counted so many packets each, before one that has counted

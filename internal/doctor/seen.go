@@ -39,6 +39,7 @@ type Seen struct {
 	Waiting    []Endpoint // of programs of the host, loopback among them
 	Files      Files
 	Rules      []*importer.Ruleset // of all tools but Sluice
+	Own        bool                // Sluice has rules too
 	Servers    []Server            // whom the host asks by itself
 	Outgoing   []Connection        // of TCP that the host has opened
 	Containers []Container         // where rules rewrite destinations

@@ -1,6 +1,9 @@
 package program
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // EffectOf is what an action does; of none, nothing.
 func EffectOf(a Action) Effect {
@@ -70,6 +73,9 @@ func (r Rewriting) Family() int {
 
 // trackingFields are what connection tracking knows of a packet.
 var trackingFields = []Field{State, Direction, Status, OriginalSource, OriginalDestination, OriginalPort}
+
+// Tracked says that connection tracking fills a field in.
+func Tracked(f Field) bool { return slices.Contains(trackingFields, f) }
 
 func (v Verdict) effect() Effect {
 	return Effect{Ends: true, Decides: v, Verdict: true}
