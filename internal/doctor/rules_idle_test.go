@@ -10,6 +10,16 @@ func chainIllnesses() (all []illness) {
 	for _, family := range []int{4, 6} {
 		for _, tool := range append([]string{"nft"}, tools...) {
 			all = append(all, illness{
+				"ipv6-open",
+				func(b *broken) {
+					b.reachable()
+					b.chainOf(tool, 4, "input", "drop", "-p tcp -m tcp --dport 22 -j ACCEPT", "tcp dport 22 accept;")
+				},
+				func(b *broken) { // both closed, or neither
+					b.reachable()
+					b.chainOf(tool, family, "input", map[int]string{4: "accept", 6: "drop"}[family], "-p tcp -m tcp --dport 22 -j ACCEPT", "tcp dport 22 accept;")
+				},
+			}, illness{
 				"hidden-rule",
 				func(b *broken) {
 					b.chainOf(tool, family, "input", "drop", "-s LAN -j ACCEPT; -p tcp -m tcp --dport 22 -j ACCEPT; -s BOX -p tcp -m tcp --dport 25 -j DROP", "ADDRESS saddr LAN accept; tcp dport 22 accept; ADDRESS saddr BOX tcp dport 25 drop;")
