@@ -16,7 +16,8 @@ import (
 	"sluice/internal/prove/explain"
 )
 
-// decode reads what a packet's headers say, of as much as there is of them.
+// decode reads what a packet's headers say, of as much as there is of them. Family is an
+// ETH_P_*; of none but IP is anything said.
 func (l *Logged) decode(family uint16, data []byte) {
 	if family == unix.ETH_P_IPV6 {
 		h, err := ipv6.ParseHeader(data)
@@ -27,6 +28,9 @@ func (l *Logged) decode(family uint16, data []byte) {
 		l.Destination, _ = netip.AddrFromSlice(h.Dst)
 		l.Bytes = ipv6.HeaderLen + h.PayloadLen
 		l.transport(extended(uint8(h.NextHeader), data[ipv6.HeaderLen:])) //nolint:gosec // it is of one byte
+		return
+	}
+	if family != unix.ETH_P_IP {
 		return
 	}
 	h, err := ipv4.ParseHeader(data)

@@ -75,6 +75,12 @@ func TestLoggedPackets(t *testing.T) {
 				t.Errorf("%s cut off at %d: %s", want, n, textOf(cut))
 			}
 		}
+		for _, other := range []uint16{0, unix.ETH_P_8021Q, unix.ETH_P_PPP_SES, unix.ETH_P_ARP, 60} {
+			var of Logged
+			if of.decode(other, data.Bytes()); textOf(of) != textOf(Logged{}) {
+				t.Errorf("%s, of a frame that is not IP (%#x): %s", want, other, textOf(of))
+			}
+		}
 	}
 }
 
