@@ -74,7 +74,7 @@ func watchStatus(ctx context.Context, cmd *cobra.Command, h door) error {
 			return err
 		}
 		if command.Colours(w) && !optionsOf(cmd).json {
-			fmt.Fprint(w, clearScreen)
+			fmt.Fprint(command.Bare(w), clearScreen)
 		}
 		if err == nil {
 			err = answer(cmd, s, false, func(w io.Writer) { showStatus(cmd, w, s) })
