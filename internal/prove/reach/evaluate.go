@@ -39,14 +39,28 @@ type Result struct {
 // maxWays bounds how many combinations of unknown answers are tried.
 const maxWays = 512
 
+// maxAsked bounds how many rules a packet is asked by: chains that call others several times
+// each are few rules, and more than anybody can follow. manyAsked bounds it for all
+// combinations but the first.
+const (
+	maxAsked  = 1 << 22
+	manyAsked = 1 << 19
+)
+
 // Evaluate judges one packet. A packet without State is given New where
 // connection tracking would look at it, or Untracked.
 func Evaluate(p *program.Program, pkt packet.Packet, way Way) Result {
 	var results []Result
 	var script []bool
-	for len(results) < maxWays {
-		e := &evaluation{program: p, packet: pkt, way: way, script: script}
+	for left := maxAsked; len(results) < maxWays && left > 0; left = min(left, manyAsked) {
+		e := &evaluation{program: p, packet: pkt, way: way, script: script, left: left}
 		r := e.run()
+		if left = e.left; left < 0 && len(results) > 0 {
+			break // it was given up half way
+		}
+		if left < 0 {
+			e.doubts = append(e.doubts, fmt.Sprintf("what comes behind the %d rules that it is asked by first", maxAsked))
+		}
 		r.Doubts, r.Assumed, r.Done = e.doubts, e.assumed, e.done
 		results = append(results, r)
 		// The next combination: the last answer "yes" becomes "no".
@@ -55,7 +69,7 @@ func Evaluate(p *program.Program, pkt packet.Packet, way Way) Result {
 			script = script[:len(script)-1]
 		}
 		if len(script) == 0 {
-			return merge(results, true)
+			return merge(results, left >= 0)
 		}
 		script = append(slices.Clone(script[:len(script)-1]), false)
 	}
@@ -167,6 +181,7 @@ type evaluation struct {
 	done    []string
 	met     program.Origin // of the element by which the present rule matches
 	depth   int
+	left    int    // rules that may still be asked; below 0: it was given up
 	meter   *Meter // nil: nobody listens
 }
 
@@ -278,6 +293,9 @@ func (e *evaluation) chain(c *program.Chain) outcome {
 	defer func() { e.depth-- }()
 	for i := range c.Rules {
 		r := &c.Rules[i]
+		if e.left--; e.left < 0 {
+			return outcome{verdict: program.Drop}
+		}
 		if !e.matches(r) {
 			continue
 		}

@@ -2,6 +2,8 @@ package reach
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -219,5 +221,40 @@ func TestVerdictMap(t *testing.T) {
 		if got := Evaluate(p, syn(c.from, "203.0.113.1", c.port), In); got.Verdict != c.want {
 			t.Errorf("%s to port %d: %s, want %s", c.from, c.port, got.Verdict, c.want)
 		}
+	}
+}
+
+// TestManyAsked gives up what nobody can follow, and says so: 14 chains that each call the
+// next eight times are 112 rules, and a packet is asked by 8^14.
+func TestManyAsked(t *testing.T) {
+	p := &program.Program{Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "0"}}}
+	const deep = 14
+	var match []program.Condition
+	for i := range deep {
+		c := program.Chain{Name: strconv.Itoa(i)}
+		for range 8 {
+			c.Rules = append(c.Rules, program.Rule{Match: match, Actions: []program.Action{program.Jump{Chain: strconv.Itoa(i + 1)}}})
+		}
+		p.Chains = append(p.Chains, c)
+	}
+	p.Chains = append(p.Chains, program.Chain{Name: strconv.Itoa(deep)})
+	pkt := packet.Packet{Source: addr("192.0.2.1"), Destination: addr("198.51.100.1"), Protocol: packet.TCP, Port: 22}
+	if got := Evaluate(p, pkt, In); got.Certain || len(got.Doubts) != 1 || !strings.Contains(got.Doubts[0], "4194304 rules") {
+		t.Errorf("%+v", got)
+	}
+	asked := 0
+	m := &Meter{Base: func(program.Hook) {}, Rule: func(*program.Rule) { asked++ }, Order: func(*program.Rule) []int { return nil }, Done: func(program.Action) {}}
+	if Measure(p, pkt, In, m); asked != maxAsked {
+		t.Errorf("%d rules are told of", asked)
+	}
+	// With what is not known, not all ways are tried, and the first is what is said.
+	p.Chains = p.Chains[:1]
+	p.Chains[0].Rules = []program.Rule{}
+	for i := range 20 {
+		p.Chains[0].Rules = append(p.Chains[0].Rules, rule(i, "", []program.Condition{{Field: program.Length, Numbers: numbers(uint64(i))}}, program.Count{}))
+	}
+	p.Chains[0].Rules = append(p.Chains[0].Rules, slices.Repeat([]program.Rule{rule(0, "", nil, program.Count{})}, manyAsked/20)...)
+	if got := Evaluate(p, pkt, In); got.Certain || got.Verdict != program.Accept || len(got.Doubts) != 20 {
+		t.Errorf("%t %v %v", got.Certain, got.Verdict, got.Doubts)
 	}
 }

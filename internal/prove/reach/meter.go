@@ -17,9 +17,9 @@ type Meter struct {
 }
 
 // Measure judges one packet and tells the meter of its way. What is unknown is
-// taken to hold.
+// taken to hold. It ends where the packet was asked by 4,194,304 rules.
 func Measure(p *program.Program, pkt packet.Packet, way Way, m *Meter) Result {
-	e := &evaluation{program: p, packet: pkt, way: way, meter: m}
+	e := &evaluation{program: p, packet: pkt, way: way, meter: m, left: maxAsked}
 	return e.run()
 }
 
