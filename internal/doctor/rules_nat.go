@@ -73,22 +73,38 @@ itself or a network namespace of this machine (a container whose program listens
 	Undo: "Write the rule anew.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
-			told := map[netip.AddrPort]bool{}
+			told := map[translation]bool{}
+			var all []*Finding
+			settings := map[string]*Finding{} // that keep packets from more targets than one
 			for _, t := range translations(r) {
 				rule := r.Rules[t.rule.ID]
-				if rule == nil || !rule.Whole || told[t.to] {
+				same := translation{hook: t.hook, protocol: t.protocol, to: t.to}
+				if rule == nil || !rule.Whole || told[same] {
 					continue
 				}
+				told[same] = true
 				why, mend := s.dead(t)
 				if why.Text == "" {
 					continue
 				}
-				told[t.to] = true
-				say(Finding{
+				by := found(toolOf(r), "%s", byText(r, reach.Result{Rule: t.rule}))
+				if f := settings[why.From]; f != nil {
+					if len(f.Evidence) <= mostTop {
+						f.Evidence = append(f.Evidence, by)
+					}
+					continue
+				}
+				f := &Finding{
 					Text:     fmt.Sprintf("%s, chain %s, rule %d leads to %s: %s", toolOf(r), rule.Chain, rule.Number, target(t.to), why.Text),
-					Evidence: []Evidence{found(toolOf(r), "%s", byText(r, reach.Result{Rule: t.rule})), why},
+					Evidence: []Evidence{why, by},
 					Mend:     []string{mend},
-				})
+				}
+				if all = append(all, f); strings.HasPrefix(why.From, "sysctl ") {
+					settings[why.From] = f
+				}
+			}
+			for _, f := range all {
+				say(*f)
 			}
 		}
 	},

@@ -1,6 +1,9 @@
 package doctor_test
 
 import (
+	"testing"
+	"time"
+
 	"sluice/internal/lab/testnet"
 )
 
@@ -110,5 +113,17 @@ func (b *broken) silent(address string) {
 	if conn, err := b.host.Dial(b.t.Context(), "tcp", address); err == nil {
 		_ = conn.Close()
 		b.t.Fatal("somebody answers at " + address)
+	}
+}
+
+// TestDeadTogether: what keeps packets from all targets is one finding, with the rules.
+func TestDeadTogether(t *testing.T) {
+	b := newBroken(t)
+	b.host.Nft("table ip t { chain c { type nat hook prerouting priority -100; tcp dport 81 dnat to 192.0.2.7:80; tcp dport 82 dnat to 192.0.2.8:80; tcp dport 83 dnat to 192.0.2.8:80; }; }")
+	for _, of := range []string{"all", "default", "eth0", "lo"} {
+		b.host.Sysctl("net.ipv4.conf."+of+".forwarding", "0")
+	}
+	if found, all := b.examine("dnat-dead", time.Millisecond); len(found) != 1 || len(found[0].Evidence) != 3 {
+		t.Errorf("%+v", all)
 	}
 }
