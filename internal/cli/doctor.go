@@ -137,6 +137,9 @@ func printDoctor(w io.Writer, r *doctor.Report) {
 	if times := r.Times(); len(times) > 0 {
 		fmt.Fprintf(w, "of a processor's time, in all network namespaces, packets took\n%s\n", strings.Join(times, "\n"))
 	}
+	if chains := r.Chains(); len(chains) > 0 {
+		fmt.Fprintf(w, "%s\n%s\n", doctor.ChainsHead, strings.Join(chains, "\n"))
+	}
 	for _, u := range r.Unread {
 		fmt.Fprintf(w, "not read: %s\n", u)
 	}

@@ -60,6 +60,8 @@ type Report struct {
 	Findings []Finding `json:"findings"` // the worst first; of the same severity, causes before effects
 	// Taken is what packets took of the processors' time, most first.
 	Taken []Taken `json:"processor-time,omitempty"`
+	// Costs are of base chains that ask packets anything, the dearest first.
+	Costs []ChainCost `json:"chains,omitempty"`
 	// Unread says what could not be read, and why: checks that rest on it found nothing.
 	Unread []string `json:"unread,omitempty"`
 }
@@ -93,7 +95,7 @@ func Examine(ctx context.Context, o Options) (*Report, error) {
 const mostFindings = 20
 
 func (s *Seen) report() *Report {
-	r := &Report{Window: s.Window.Seconds(), Checks: len(checks), Findings: []Finding{}, Taken: s.Taken, Unread: s.Unread}
+	r := &Report{Window: s.Window.Seconds(), Checks: len(checks), Findings: []Finding{}, Taken: s.Taken, Costs: Costs(s.Rules), Unread: s.Unread}
 	for _, c := range checks {
 		var all []Finding
 		c.look(s, func(f Finding) {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"sluice/internal/base/sorting"
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/diagnose"
+	"sluice/internal/lab/stats"
 )
 
 const (
@@ -27,8 +27,15 @@ const (
 func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Have sluice doctor diagnose rulesets that others wrote",
-		Long: `Loads each ruleset of --corpus and of the folders below it (nftables files, what
+		Short: "Hold sluice doctor to rulesets that others wrote, and its estimates to the kernel",
+		Long: `--measure measures what the rules of each base chain add to a packet, beside what sluice
+doctor estimates: it loads the rules of this network namespace (or of --netns) in namespaces of its
+own, for each base chain one with the rules of that alone, and sends packets of a known connection
+and new ones to a closed port there. The rules of the host are read and nothing else, and Sluice's
+own tables left out: sluice-lab bench packet measures those. A chain that drops a packet has a
+negative figure where the rest of its way costs more.
+
+--corpus loads each ruleset of --corpus and of the folders below it (nftables files, what
 iptables-save, ip6tables-save and ipset save print) in a network namespace of its own, has
 the real sluice doctor diagnose that, and tells how often each check finds something, what
 did not load, and how long it took: 1 s of it is the window. Rulesets are told from other
@@ -36,10 +43,11 @@ files by their text.
 
 Findings about the machine itself (its processors, its log) are counted as well: have it idle.
 
-Exit status: 0 each loaded ruleset was diagnosed in 2 s, 1 one was not, 2 bad use,
+Exit status: 0 measured, or each loaded ruleset was diagnosed in 2 s, 1 one was not, 2 bad use,
 130 interrupted.`,
 		Example: `  sluice-lab doctor --corpus ./rulesets
-  sluice-lab doctor --corpus ./rulesets --pick 20 --seed 7`,
+  sluice-lab doctor --corpus ./rulesets --pick 20 --seed 7
+  sluice-lab doctor --measure`,
 		Args: cobra.NoArgs,
 		RunE: runDoctor,
 	}
@@ -47,7 +55,14 @@ Exit status: 0 each loaded ruleset was diagnosed in 2 s, 1 one was not, 2 bad us
 	flags.String("corpus", "", "diagnose the rulesets in `DIR`")
 	flags.Int("pick", 0, "print `N` findings, drawn at random, to be checked by hand")
 	flags.Uint64("seed", 1, "`SEED` of what is drawn")
-	command.Must(errors.Join(cmd.MarkFlagDirname("corpus"), cmd.MarkFlagRequired("corpus")))
+	flags.Bool("measure", false, "measure what the rules that are loaded cost a packet")
+	flags.Int("rounds", 15, "measure `N` times, by turns")
+	command.Must(cmd.MarkFlagDirname("corpus"))
+	cmd.MarkFlagsOneRequired("corpus", "measure")
+	for _, other := range []string{"corpus", "pick", "seed"} {
+		cmd.MarkFlagsMutuallyExclusive("measure", other)
+	}
+	cmd.MarkFlagsMutuallyExclusive("corpus", "rounds")
 	return cmd
 }
 
@@ -58,6 +73,9 @@ type corpusJSON struct {
 
 func runDoctor(cmd *cobra.Command, _ []string) (err error) {
 	flags := cmd.Flags()
+	if on, _ := flags.GetBool("measure"); on {
+		return runMeasure(cmd)
+	}
 	pick, _ := flags.GetInt("pick")
 	seed, _ := flags.GetUint64("seed")
 	if pick < 0 {
@@ -127,6 +145,54 @@ func printCorpus(w io.Writer, r *diagnose.Result, picked []diagnose.Picked) {
 		fmt.Fprintf(w, "\n%d. %s: %s: %s: %s\n", i+1, p.File, p.Finding.Severity, p.Finding.Check, p.Finding.Text)
 		for _, e := range p.Finding.Evidence {
 			fmt.Fprintf(w, "   %s [%s]\n", e.Text, e.From)
+		}
+	}
+}
+
+func runMeasure(cmd *cobra.Command) error {
+	rounds, _ := cmd.Flags().GetInt("rounds")
+	if rounds < 3 {
+		return fmt.Errorf("--rounds %d: give 3 or more", rounds)
+	}
+	o := diagnose.MeasureOptions{Rounds: rounds}
+	if w := command.Bare(cmd.ErrOrStderr()); command.IsTerminal(w) {
+		o.Say = func(format string, args ...any) { fmt.Fprintf(w, "\r\x1b[K"+format+"\r", args...) }
+	}
+	ctx, stop := measuring(cmd)
+	defer stop()
+	chains, err := diagnose.Measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), struct {
+			Chains []diagnose.Measured `json:"chains"`
+		}{chains})
+	}
+	printMeasured(cmd.OutOrStdout(), chains)
+	return nil
+}
+
+func printMeasured(w io.Writer, chains []diagnose.Measured) {
+	if len(chains) == 0 {
+		fmt.Fprintln(w, "no rules are loaded here, beside those of Sluice")
+		return
+	}
+	figure := func(e *stats.Estimate) string {
+		if e == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.0f [%.0f, %.0f]", e.Median, e.Low, e.High)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "ns a packet\tknown: rules\testimated\tmeasured\tnew: rules\testimated\tmeasured")
+	for _, c := range chains {
+		fmt.Fprintf(tw, "%s\t%d\t%.0f\t%s\t%d\t%.0f\t%s\n", c.Text(), c.Known.Rules, c.Known.NS, figure(c.KnownNS), c.New.Rules, c.New.NS, figure(c.NewNS))
+	}
+	_ = tw.Flush()
+	for _, c := range chains {
+		if c.Left != "" {
+			fmt.Fprintf(w, "not measured: %s: %s\n", c.Text(), c.Left)
 		}
 	}
 }

@@ -1,7 +1,7 @@
-// Package diagnose holds "sluice doctor" to rulesets that others wrote. The command doctor
-// of sluice-lab calls it.
+// Package diagnose holds "sluice doctor" to rulesets that others wrote, and its estimates to
+// what rules cost ([Measure]). The command doctor of sluice-lab calls it.
 //
-// Each file of a folder that a tool loads is loaded in a network namespace of its own, on a
+// [Corpus]: each file of a folder that a tool loads is loaded in a network namespace of its own, on a
 // host with addresses and routes of both families and a program that listens, and diagnosed
 // there by the real program.
 package diagnose
