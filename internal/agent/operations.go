@@ -304,7 +304,7 @@ func (s *server) Tune(_ http.ResponseWriter, r *http.Request, _ string) {
 
 // Untune takes them back.
 func (s *server) Untune(_ http.ResponseWriter, r *http.Request, _ string) {
-	workedWith(of(r), "untune", func(q *request, in engine.Untuning) error {
+	workedWith(of(r), "untune", func(q *request, in apply.Untuning) error {
 		return q.overridden(api.ChangeOptions{Force: in.Force})
 	})
 }

@@ -15,7 +15,7 @@ func TestAnswerAfterSomebodyElses(t *testing.T) {
 	for _, answer := range []string{"n", "y", ""} {
 		var out bytes.Buffer
 		h := &engine.Host{Host: &apply.Host{Dir: t.TempDir()}}
-		if err := answered(&out, h, &apply.Pending{Token: "asked"}, answer); err != nil {
+		if err := answered(&out, h, policyTrial(h, &apply.Outcome{Pending: &apply.Pending{Token: "asked"}}), answer); err != nil {
 			t.Errorf("%q: %v", answer, err)
 		}
 		if !strings.Contains(out.String(), "nothing to answer any more") {

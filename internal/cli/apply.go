@@ -138,7 +138,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 		return nil
 	}
 	if ask {
-		return askToKeep(ctx, cmd, w, h, out)
+		return askToKeep(ctx, cmd, w, h, policyTrial(h, out))
 	}
 	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
 		generationName(out.Pending.Previous), leftText(out.Pending), command.HereArguments(cmd))
@@ -213,9 +213,36 @@ func generationName(n int) string {
 	return fmt.Sprintf("generation %d", n)
 }
 
+// trial is what waits for a confirmation, as somebody is asked about it.
+type trial struct {
+	what    string // "this policy"
+	back    string // what it goes back to
+	pending *apply.Pending
+	ended   func() bool // another command confirmed or replaced it
+	refuse  func() error
+}
+
+// policyTrial is that of a policy.
+func policyTrial(h door, out *apply.Outcome) trial {
+	return trial{
+		what: "this policy", back: generationName(out.Pending.Previous), pending: out.Pending,
+		ended: func() bool {
+			now, err := h.History()
+			return err == nil && (now.Pending == nil || now.Pending.Token != out.Pending.Token)
+		},
+		refuse: func() error {
+			out, err := h.Rollback(context.Background(), apply.Before, apply.Options{})
+			if err != nil {
+				return err
+			}
+			return command.Found(fmt.Sprintf("not confirmed: %s runs again", generationName(out.Generation)))
+		},
+	}
+}
+
 // askToKeep asks on the terminal. An answer proves that the terminal still
 // works; no answer is the watcher's business.
-func askToKeep(ctx context.Context, cmd *cobra.Command, to io.Writer, h door, out *apply.Outcome) error {
+func askToKeep(ctx context.Context, cmd *cobra.Command, to io.Writer, h door, t trial) error {
 	w, done := terminal(cmd)
 	defer done()
 	answers := make(chan string, 1)
@@ -223,19 +250,19 @@ func askToKeep(ctx context.Context, cmd *cobra.Command, to io.Writer, h door, ou
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		left := out.Pending.Left().Round(time.Second)
-		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%.0fs) ", left.Seconds())
+		left := t.pending.Left().Round(time.Second)
+		fmt.Fprintf(w, "\r\x1b[Kkeep %s? [y/N] (%.0fs) ", t.what, left.Seconds())
 		select {
 		case answer := <-answers:
-			return answered(to, h, out.Pending, answer)
+			return answered(to, h, t, answer)
 		case <-ctx.Done():
 			fmt.Fprintln(w)
-			return answered(to, h, out.Pending, "n")
+			return answered(to, h, t, "n")
 		case <-tick.C:
 		}
 		if left == 0 {
 			fmt.Fprintln(w)
-			return command.Found(fmt.Sprintf("not confirmed: going back to %s", generationName(out.Pending.Previous)))
+			return command.Found("not confirmed: going back to " + t.back)
 		}
 	}
 }
@@ -252,24 +279,19 @@ func readLine(in io.Reader) string {
 	return string(line)
 }
 
-func answered(w io.Writer, h door, asked *apply.Pending, answer string) error {
-	ctx := context.Background()
-	if now, err := h.History(); err == nil && (now.Pending == nil || now.Pending.Token != asked.Token) {
-		fmt.Fprintln(w, "nothing to answer any more: another command confirmed or replaced this policy")
+func answered(w io.Writer, h door, t trial, answer string) error {
+	if t.ended() {
+		fmt.Fprintf(w, "nothing to answer any more: another command confirmed or replaced %s\n", t.what)
 		return nil
 	}
 	switch answer {
 	case "y", "Y", "yes", "Yes":
-		n, err := h.Confirm(ctx)
+		n, err := h.Confirm(context.Background())
 		if err != nil {
 			return err
 		}
 		fmt.Fprintln(w, confirmedText(n))
 		return nil
 	}
-	out, err := h.Rollback(ctx, apply.Before, apply.Options{})
-	if err != nil {
-		return err
-	}
-	return command.Found(fmt.Sprintf("not confirmed: %s runs again", generationName(out.Generation)))
+	return t.refuse()
 }

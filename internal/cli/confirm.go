@@ -17,7 +17,8 @@ func newConfirm() *cobra.Command {
 		Long: `Keeps the policy that was applied with --confirm: it does not go back, and is
 from now on what boots. Where the disk does not take that, it is kept until the
 next boot, and the message names what that loads; confirm again when there is room.
-Settings that "sluice conntrack tune apply --confirm" has set are kept too.
+Settings that "sluice conntrack tune apply --confirm" or "sluice doctor --fix" has set are
+kept too.
 ` + filesHelp + `
 
 Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept until

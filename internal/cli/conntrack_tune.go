@@ -124,7 +124,7 @@ use, or it failed: nothing changed then.`,
 }
 
 func newConntrackTuneRevert() *cobra.Command {
-	var u engine.Untuning
+	var u apply.Untuning
 	cmd := &cobra.Command{
 		Use:   "revert",
 		Short: "Take back what tune has set",

@@ -18,36 +18,46 @@ import (
 const defaultWatch = 2 * time.Second
 
 func newDoctor() *cobra.Command {
-	var explain string
+	var explain, fix, undo string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what makes this host's network slow or lossy, whatever firewall it runs",
 		Long: `Looks at the connection table, at what the kernel drops and why, at queues, sockets
 and processors, for two seconds or as long as --watch says, and names what is wrong: the
 figures with where they were read, what it costs, what mends it and what takes that
-back. It needs no policy and no agent, and changes nothing.
+back. It needs no policy and no agent, and changes nothing but what --fix is told to.
 
 The worst comes first, and causes before their effects. An error loses packets or
 connections now; a warning will, or costs much; a remark is worth knowing. What could
 not be read is named. Counters of processors, the kernel's log and the size of the
 connection table are of the whole machine, all else is of the network namespace.
 
+--fix sets the settings that mend a finding, where a program may: --list says of which
+checks. It says what it will set and how that goes back, asks on a terminal (elsewhere --yes
+is needed), looks again whether the finding is gone, and takes the settings back after
+--confirm, 60s unless given, unless they are kept at the question or by "sluice confirm",
+even when this command is gone by then. --undo takes back what was kept.
+
 It reads as root; without that much cannot be read.
 
-Exit status: 0 nothing found, or remarks alone; 1 errors or warnings; 2 bad use.`,
+Exit status: 0 nothing found, or remarks alone; 1 errors or warnings, with --fix a
+finding that stays, that no command mends, or that was not confirmed; 2 bad use, or it failed.`,
 		Example: `  sluice doctor
   sluice doctor --watch 60s --markdown > ticket.md
   sluice doctor --expect 20000/s
-  sluice doctor --explain table-full`,
+  sluice doctor --explain table-full
+  sluice doctor --fix table-full --confirm 5m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
+			case cmd.Flags().Changed("undo"):
+				return undoFix(cmd.Context(), cmd, undo)
 			case cmd.Flags().Changed("explain"):
 				return explainCheck(cmd, explain)
 			case given(cmd, "list"):
 				return listChecks(cmd)
 			}
-			return runDoctor(cmd)
+			return runDoctor(cmd, fix)
 		},
 	}
 	flags := cmd.Flags()
@@ -55,16 +65,33 @@ Exit status: 0 nothing found, or remarks alone; 1 errors or warnings; 2 bad use.
 	flags.String("expect", "", "new connections that the host is to bear, as `N/s`")
 	flags.Bool("markdown", false, "print Markdown, for a ticket")
 	flags.StringVar(&explain, "explain", "", "say what a `CHECK` looks for, and how to mend it")
-	flags.Bool("list", false, "list all checks")
-	cmd.MarkFlagsMutuallyExclusive("explain", "list", "markdown")
-	command.Must(cmd.RegisterFlagCompletionFunc("explain", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	flags.Bool("list", false, "list all checks, and which of them --fix mends")
+	flags.StringVar(&fix, "fix", "", "set what mends the findings of a `CHECK`, and look again")
+	flags.StringVar(&undo, "undo", "", "take back what --fix has set for a `CHECK`")
+	command.AddTime(flags, "confirm", 0, "take the settings of --fix back unless confirmed within `TIME`; 60s unless given")
+	flags.Bool("no-confirm", false, "keep the settings of --fix at once")
+	flags.Bool("persist", false, "have the next boots set them too, once they are kept")
+	flags.Bool("yes", false, "do not ask before they are set")
+	cmd.MarkFlagsMutuallyExclusive("explain", "list", "markdown", "fix", "undo")
+	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
+	addMessage(cmd)
+	addWait(cmd)
+	completeChecks(cmd, "explain", func(*doctor.Check) bool { return true })
+	completeChecks(cmd, "fix", func(c *doctor.Check) bool { return c.Fixes })
+	completeChecks(cmd, "undo", func(c *doctor.Check) bool { return c.Fixes })
+	return cmd
+}
+
+func completeChecks(cmd *cobra.Command, flag string, offered func(*doctor.Check) bool) {
+	command.Must(cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var ids []string
 		for _, c := range doctor.Checks() {
-			ids = append(ids, c.ID+"\t"+c.What)
+			if offered(&c) {
+				ids = append(ids, c.ID+"\t"+c.What)
+			}
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}))
-	return cmd
 }
 
 const (
@@ -73,7 +100,7 @@ const (
 	mostExpected  = 1_000_000 // connections a second
 )
 
-func runDoctor(cmd *cobra.Command) error {
+func runDoctor(cmd *cobra.Command, fix string) error {
 	o := doctor.Options{Window: command.TimeOf(cmd.Flags(), "watch"), Namespace: command.Netns(cmd)}
 	if o.Window < shortestWatch || o.Window > longestWatch {
 		return fmt.Errorf("--watch %s: give a time from %s to %s", o.Window, shortestWatch, longestWatch)
@@ -87,8 +114,14 @@ func runDoctor(cmd *cobra.Command) error {
 	if given(cmd, "markdown") && optionsOf(cmd).json {
 		return errors.New("--markdown and --json are two forms of the same\nhint: give one of them")
 	}
+	ctx, interrupt := command.Interruptible(cmd)
+	defer interrupt()
+	o.Since = tableSince(cmd)
+	if cmd.Flags().Changed("fix") {
+		return fixFinding(ctx, cmd, fix, o)
+	}
 	stop := tellWaiting(cmd, o.Window)
-	report, err := doctor.Examine(cmd.Context(), o)
+	report, err := doctor.Examine(ctx, o)
 	stop()
 	if err != nil {
 		return err
@@ -100,6 +133,17 @@ func runDoctor(cmd *cobra.Command) error {
 		}
 		printDoctor(w, report)
 	})
+}
+
+// tableSince is when a command sized the connection table last: what the kernel's log says of
+// the one before is no illness of this one. Who may not read that is told of it still.
+func tableSince(cmd *cobra.Command) (since time.Time) {
+	if h, err := hostOf(cmd); err == nil {
+		if t, err := h.Tuning(); err == nil {
+			since = t.TableSince()
+		}
+	}
+	return since
 }
 
 // expected reads "20000/s".
@@ -126,13 +170,7 @@ var severityStyle = map[check.Severity]string{check.Error: "31", check.Warning: 
 
 func printDoctor(w io.Writer, r *doctor.Report) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s %s\n", command.Paint(w, severityStyle[f.Severity], fmt.Sprintf("%s: %s:", f.Severity, f.Check)), f.Text)
-		for _, e := range f.Evidence {
-			fmt.Fprintf(w, "  %s [%s]\n", e.Text, e.From)
-		}
-		printPart(w, "cost", f.Cost)
-		printPart(w, "mend", f.Mend...)
-		printPart(w, "undo", f.Undo...)
+		printIllness(w, f)
 	}
 	if times := r.Times(); len(times) > 0 {
 		fmt.Fprintf(w, "of a processor's time, in all network namespaces, packets took\n%s\n", strings.Join(times, "\n"))
@@ -144,6 +182,16 @@ func printDoctor(w io.Writer, r *doctor.Report) {
 		fmt.Fprintf(w, "not read: %s\n", u)
 	}
 	fmt.Fprintln(w, r.Summary())
+}
+
+func printIllness(w io.Writer, f doctor.Finding) {
+	fmt.Fprintf(w, "%s %s\n", command.Paint(w, severityStyle[f.Severity], fmt.Sprintf("%s: %s:", f.Severity, f.Check)), f.Text)
+	for _, e := range f.Evidence {
+		fmt.Fprintf(w, "  %s [%s]\n", e.Text, e.From)
+	}
+	printPart(w, "cost", f.Cost)
+	printPart(w, "mend", f.Mend...)
+	printPart(w, "undo", f.Undo...)
 }
 
 func printPart(w io.Writer, name string, lines ...string) {
@@ -161,11 +209,13 @@ type checkJSON struct {
 	Why      string         `json:"why"`
 	Mend     string         `json:"mend"`
 	Undo     string         `json:"undo"`
+	Fixes    bool           `json:"fixes"`             // --fix mends it
+	ByHand   string         `json:"by-hand,omitempty"` // why it does not
 }
 
 func checkToJSON(c doctor.Check) checkJSON {
 	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	return checkJSON{c.ID, c.Least, c.What, flat(c.Why), flat(c.Mend), flat(c.Undo)}
+	return checkJSON{c.ID, c.Least, c.What, flat(c.Why), flat(c.Mend), flat(c.Undo), c.Fixes, c.Unfixed()}
 }
 
 func listChecks(cmd *cobra.Command) error {
@@ -175,19 +225,15 @@ func listChecks(cmd *cobra.Command) error {
 	}
 	return answer(cmd, all, false, func(w io.Writer) {
 		for _, c := range all {
-			fmt.Fprintf(w, "%-18s %-8s %s\n", c.Check, c.Severity, c.What)
+			fmt.Fprintf(w, "%-18s %-8s %-5s %s\n", c.Check, c.Severity, map[bool]string{true: "--fix"}[c.Fixes], c.What)
 		}
 	})
 }
 
 func explainCheck(cmd *cobra.Command, id string) error {
-	c, near := doctor.Explain(id)
-	if c == nil {
-		hint := "sluice doctor --list names all of them"
-		if near != "" {
-			hint = fmt.Sprintf("did you mean %q?", near)
-		}
-		return fmt.Errorf("there is no check %q\nhint: %s", id, hint)
+	c, err := known(id)
+	if err != nil {
+		return err
 	}
 	return answer(cmd, checkToJSON(*c), false, func(w io.Writer) { fmt.Fprint(w, c.Text()) })
 }

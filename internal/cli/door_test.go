@@ -280,7 +280,7 @@ func (w wire) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) {
 	return wired(w, v, err)
 }
 
-func (w wire) Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error) {
+func (w wire) Untune(ctx context.Context, u apply.Untuning) (*apply.Tuned, error) {
 	v, err := w.Host.Untune(ctx, u)
 	return wired(w, v, err)
 }

@@ -306,7 +306,7 @@ func (e *editing) apply(ctx context.Context) (done bool, err error) {
 	}
 	tellOutcome(e.cmd, w, out)
 	if out.Pending != nil {
-		err = askToKeep(ctx, e.cmd, w, e.door, out)
+		err = askToKeep(ctx, e.cmd, w, e.door, policyTrial(e.door, out))
 	}
 	now, unknown := e.door.History()
 	switch {

@@ -31,8 +31,20 @@ type Check struct {
 	Mend  string // what to do, in general
 	Undo  string // how that is taken back
 	Least check.Severity
+	// Fixes says that settings mend it, which a program may set: its findings name them.
+	// ByHand is why they do not, where that is not the usual: see [Check.Unfixed].
+	Fixes  bool
+	ByHand string
 
 	look func(s *Seen, say func(Finding))
+}
+
+// Unfixed is why no program mends it, a sentence without a full stop; "" where one may.
+func (c *Check) Unfixed() string {
+	if c.Fixes {
+		return ""
+	}
+	return cmp.Or(c.ByHand, "its mend changes rules, programs or cards, and what that does to others is for a person to judge")
 }
 
 // Finding is an illness that the host has.
@@ -79,6 +91,9 @@ type Options struct {
 	// Namespace is the name of the network namespace, for files that it has of its own; "" is
 	// the host's own.
 	Namespace string
+	// Since is when something was set that mends: lines of the kernel's log from before are
+	// passed over. The zero value passes over none.
+	Since time.Time
 }
 
 // Examine looks at the network namespace of the calling thread.

@@ -50,6 +50,9 @@ func (b *broken) examine(id string, window time.Duration) (found []doctor.Findin
 		if f.Text == "" || len(f.Evidence) == 0 {
 			b.t.Errorf("a finding that says nothing: %+v", f)
 		}
+		if c, _ := doctor.Explain(f.Check); c == nil || len(f.Fix) > 0 && !c.Fixes {
+			b.t.Errorf("%s names settings, and says that nothing sets them: %+v", f.Check, f.Fix)
+		}
 		if f.Check == id {
 			found = append(found, f)
 		}

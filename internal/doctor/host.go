@@ -25,7 +25,8 @@ that the packet came: forged ones, and those of a host with two ways to the inte
 sees them any more, and no log tells of them.`,
 	Mend: `Where both ways are right: rp_filter=2 on these interfaces, which asks only for any way
 back. Where the packets are forged, nothing.`,
-	Undo: "Write the setting back.",
+	Undo:   "Write the setting back.",
+	ByHand: "whether both ways are right or the packets are forged is not seen in a counter",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["TcpExt.IPReversePathFilter"]
 		if n == 0 {
@@ -56,8 +57,9 @@ var bridgedFrames = Check{
 through connection tracking and the chains of routed packets. That costs what a routed packet
 costs, and rules of forward may drop what only a bridge passes on. Containers behind a bridge
 may need it for published ports; virtual machines do not.`,
-	Mend: "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
-	Undo: "Write 1.",
+	Mend:   "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
+	Undo:   "Write 1.",
+	ByHand: "containers behind a bridge may rely on it for the ports that they publish",
 	look: func(s *Seen, say func(Finding)) {
 		f := Finding{}
 		for _, name := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
@@ -89,8 +91,9 @@ var dropped = Check{
 and the reason that it names: NETFILTER_DROP is a rule of some firewall, or a full connection
 table. Counted by a BPF program at the tracepoint kfree_skb, within the window; kernels without
 BTF cannot. Said from ten packets on, and one a second.`,
-	Mend: "Ask on by the reason. What rules dropped is no illness by itself.",
-	Undo: "Nothing was changed.",
+	Mend:   "Ask on by the reason. What rules dropped is no illness by itself.",
+	Undo:   "Nothing was changed.",
+	ByHand: "what rules drop is no illness by itself",
 	look: func(s *Seen, say func(Finding)) {
 		var total uint64
 		var where []Evidence

@@ -17,7 +17,8 @@ waits for seconds before it tries again. No firewall does that; it looks the sam
 outside.`,
 	Mend: `A longer queue (net.core.somaxconn, and what the program asks for: backlog of nginx's
 listen, ListenBacklog of Apache httpd), after looking why the program is slow.`,
-	Undo: "Write the setting back and start the program anew.",
+	Undo:   "Write the setting back and start the program anew.",
+	ByHand: "a program takes a longer queue only when it is started anew",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["TcpExt.ListenOverflows"]
 		if n == 0 {
@@ -50,7 +51,8 @@ the queue is too short. Connections by cookie lose window scaling where there ar
 time stamps.`,
 	Mend: `Under a flood: drop or limit it before connection tracking. Otherwise a longer queue
 (net.ipv4.tcp_max_syn_backlog, net.core.somaxconn).`,
-	Undo: "Write the settings back.",
+	Undo:   "Write the settings back.",
+	ByHand: "under a flood the cookies are right, and without one a program takes a longer queue only when it is started anew",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["TcpExt.SyncookiesSent"]
 		if n == 0 {
@@ -76,8 +78,9 @@ var backlogFull = Check{
 wait in a queue of 1,000 packets a processor. The counters are of the machine, all network
 namespaces together. Stopping with packets left (squeezed) is no loss yet, and a remark
 where it happens 100 times a second.`,
-	Mend: "A longer queue for bursts (net.core.netdev_max_backlog); for a steady load more processors (RPS), or cheaper rules.",
-	Undo: "Write the setting back.",
+	Mend:  "A longer queue for bursts (net.core.netdev_max_backlog); for a steady load more processors (RPS), or cheaper rules.",
+	Undo:  "Write the setting back.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		var lost, squeezed uint64
 		var where []Evidence
@@ -104,20 +107,20 @@ where it happens 100 times a second.`,
 		}
 		if now := s.number(setting); now > 0 && now < larger {
 			f.Evidence = append(f.Evidence, found("sysctl "+setting, "%d", now))
-			f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d", setting, larger))
-			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", setting, now))
+			f.set("", s.to(setting, larger))
 		}
 		say(f)
 	},
 }
 
 var udpBuffers = Check{
-	ID:    "udp-buffers",
-	What:  "datagrams are dropped since a program does not read them in time",
-	Least: check.Warning,
-	Why:   `A datagram waits in the buffer of its socket. When that is full, the next ones are lost.`,
-	Mend:  "A larger buffer (net.core.rmem_max and what the program asks for), after looking why the program is slow.",
-	Undo:  "Write the setting back.",
+	ID:     "udp-buffers",
+	What:   "datagrams are dropped since a program does not read them in time",
+	Least:  check.Warning,
+	Why:    `A datagram waits in the buffer of its socket. When that is full, the next ones are lost.`,
+	Mend:   "A larger buffer (net.core.rmem_max and what the program asks for), after looking why the program is slow.",
+	Undo:   "Write the setting back.",
+	ByHand: "a program asks for a larger buffer itself, and may be slow for another reason",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["Udp.RcvbufErrors"] + s.Moved["Udp6RcvbufErrors"]
 		if n == 0 {
@@ -138,8 +141,9 @@ var filesFull = Check{
 	Least: check.Warning,
 	Why: `A connection is an open file. At its limit a server accepts nothing more, and waits or
 spins. Said at nine tenths of the limit.`,
-	Mend: "A higher limit: LimitNOFILE= of its unit, fs.file-max of the machine.",
-	Undo: "Take the line away and start the program anew.",
+	Mend:   "A higher limit: LimitNOFILE= of its unit, fs.file-max of the machine.",
+	Undo:   "Take the line away and start the program anew.",
+	ByHand: "a program takes a higher limit only when it is started anew, and may leak files instead",
 	look: func(s *Seen, say func(Finding)) {
 		for _, f := range s.Files.Full {
 			say(Finding{
@@ -167,8 +171,9 @@ var neighboursFull = Check{
 	Why: `The kernel has room for the link addresses of gc_thresh3 neighbours, of all network
 namespaces together: a host of many machines or containers has more. Packets to others are
 dropped.`,
-	Mend: "Higher bounds: net.ipv4.neigh.default.gc_thresh1 to 3, the same for IPv6.",
-	Undo: "Write the settings back.",
+	Mend:  "Higher bounds: net.ipv4.neigh.default.gc_thresh1 to 3, the same for IPv6.",
+	Undo:  "Write the settings back.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved[neighboursRefused]
 		if n == 0 {
@@ -183,8 +188,7 @@ dropped.`,
 			name := "net." + family + ".neigh.default.gc_thresh3"
 			if now := s.number(name); now > 0 {
 				f.Evidence = append(f.Evidence, found("sysctl "+name, "%d", now))
-				f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d", name, 8*now))
-				f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", name, now))
+				f.set("", s.to(name, 8*now))
 			}
 		}
 		say(f)

@@ -22,6 +22,7 @@ import (
 type Seen struct {
 	Window time.Duration // that passed between both readings
 	Expect uint64        // new connections a second that the host is to bear; 0: what it has
+	Since  time.Time     // see Options.Since
 	Unread []string
 
 	// Total are counters since the namespace was made, by the names of wire.Counters;
@@ -78,7 +79,7 @@ const sampleTime = 200 * time.Millisecond
 
 // see reads the host, and takes as long as the window.
 func see(ctx context.Context, o Options) (*Seen, error) {
-	s := &Seen{Expect: o.Expect, settings: map[string]string{}, holders: map[int]string{}}
+	s := &Seen{Expect: o.Expect, Since: o.Since, settings: map[string]string{}, holders: map[int]string{}}
 	watch, err := hostwatch.Start(ctx, hostwatch.Options{Every: sampleTime})
 	if err != nil {
 		return nil, err

@@ -42,7 +42,8 @@ they are more than half of a table of 1,000 entries or more; a warning where the
 half full.`,
 	Mend: `Shorter time-outs: 30 s behind a closed connection, some hours for one without
 packets (longer than the keep-alive of what is to stay open).`,
-	Undo: "Write the settings back; entries keep the time-out that their last packet gave them.",
+	Undo:  "Write the settings back; entries keep the time-out that their last packet gave them.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Listed < mentioned || 2*(t.Ended+t.Idle) < t.Listed {
@@ -102,8 +103,9 @@ var tableBuckets = Check{
 bucket. Each entry is in two lists, so a table with room for four times its buckets has lists
 of eight when it is full. Said at more than four entries a bucket; a warning where they are in
 use, or where the kernel gave up at a list that was too long (chaintoolong).`,
-	Mend: "As many buckets as entries; a bucket takes 8 bytes.",
-	Undo: "Write the setting back.",
+	Mend:  "As many buckets as entries; a bucket takes 8 bytes.",
+	Undo:  "Write the setting back.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		tooLong := s.Moved["conntrack.chaintoolong"]

@@ -38,7 +38,8 @@ that a table of the machine was full within the last hour.`,
 	Mend: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
 only where entries are made. Or keep what needs no state out of it: in a policy of Sluice
 "bypass" for a busy service, in other rulesets NOTRACK in both directions.`,
-	Undo: "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
+	Undo:  "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Most == 0 {
@@ -83,8 +84,9 @@ so a table needs room for the new connections of a second times the seconds that
 How many begin is reckoned from the entries of closed connections, which live as long as
 their time-out says; --expect N says how many there will be. Said where the table has not
 twice the room for that, and as the mend of a full one, where what is refused counts too.`,
-	Mend: "Make the table larger; the finding says what that costs in memory.",
-	Undo: "Write the two settings back.",
+	Mend:  "Make the table larger; the finding says what that costs in memory.",
+	Undo:  "Write the two settings back.",
+	Fixes: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Most == 0 || s.nearlyFull() {
@@ -115,9 +117,11 @@ twice the room for that, and as the mend of a full one, where what is refused co
 // lost are packets that found no room within the window, and entries that gave way to others.
 func (s *Seen) lost() uint64 { return s.Moved["conntrack.drop"] + s.Moved["conntrack.early_drop"] }
 
-// wasFull says that this namespace has refused packets, and the machine did so lately.
+// wasFull says that this namespace has refused packets, and the machine did so lately, since
+// something was set against it.
 func (s *Seen) wasFull() bool {
-	return s.Total["conntrack.drop"] > 0 && s.Log.TableFull > 0 && s.Log.TableFullAge < recentlyFull
+	return s.Total["conntrack.drop"] > 0 && s.Log.TableFull > 0 && s.Log.TableFullAge < recentlyFull &&
+		(s.Since.IsZero() || s.Log.TableFullAge < time.Since(s.Since))
 }
 
 // nearlyFull says that the table is full, was so lately, or nearly is.

@@ -36,14 +36,18 @@ func (h *Host) PlanTable(ctx context.Context, w TableWish) (*TablePlan, error) {
 		if err := h.Policed(apply.TableNames); err != nil {
 			return nil, err
 		}
-		a, err := doctor.TableAdvice(ctx, w, tableWindow)
+		tuned, err := h.Tuning()
+		if err != nil {
+			return nil, err
+		}
+		a, err := doctor.TableAdvice(ctx, w, tuned.TableSince(), tableWindow)
 		if err != nil {
 			return nil, err
 		}
 		if a == nil {
 			return nil, errNoTable
 		}
-		out := &TablePlan{Advice: a}
+		out := &TablePlan{Advice: a, Tuned: tuned}
 		settable := a.Settings[:0:0]
 		for _, s := range a.Settings {
 			if info, err := os.Stat("/proc/sys/" + strings.ReplaceAll(s.Name, ".", "/")); err == nil && info.Mode()&0o200 == 0 {
@@ -53,8 +57,7 @@ func (h *Host) PlanTable(ctx context.Context, w TableWish) (*TablePlan, error) {
 			settable = append(settable, s)
 		}
 		a.Settings = settable
-		out.Tuned, err = h.Tuning()
-		return out, err
+		return out, nil
 	})
 }
 
@@ -82,13 +85,7 @@ func (h *Host) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) 
 	})
 }
 
-// Untuning is which settings go back: those that were set for something, "" is all.
-type Untuning struct {
-	For   string `json:"for,omitempty"`
-	Force bool   `json:"force,omitempty"` // also where the connection table then has more entries than room
-}
-
 // Untune is apply.Host.Untune in the host's network namespace.
-func (h *Host) Untune(ctx context.Context, u Untuning) (*apply.Tuned, error) {
-	return inside(h, func(h *Host) (*apply.Tuned, error) { return h.Host.Untune(ctx, u.For, u.Force) })
+func (h *Host) Untune(ctx context.Context, u apply.Untuning) (*apply.Tuned, error) {
+	return inside(h, func(h *Host) (*apply.Tuned, error) { return h.Host.Untune(ctx, u) })
 }

@@ -737,7 +737,7 @@ type Unlifted = backend.Unlifted
 type UnprovedChain = engine.UnprovedChain
 
 // Untuning defines model for Untuning.
-type Untuning = engine.Untuning
+type Untuning = apply.Untuning
 
 // UpdateCountriesRequest defines model for UpdateCountriesRequest.
 type UpdateCountriesRequest struct {

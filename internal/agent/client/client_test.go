@@ -252,7 +252,7 @@ func TestOperations(t *testing.T) {
 		`tune - {"for":"conntrack","settings":[{"name":"a","value":"1"}],"confirm-ns":1000000000,"persist":true,"force":true}`: {func(h *Host) (any, error) {
 			return h.Tune(ctx, apply.Tuning{For: apply.TuneTable, Settings: []apply.Setting{{Name: "a", Value: "1"}}, Confirm: time.Second, Persist: true, Force: true})
 		}, &apply.Tuned{Files: []string{"a"}}},
-		`untune - {"for":"backlog","force":true}`: {func(h *Host) (any, error) { return h.Untune(ctx, engine.Untuning{For: "backlog", Force: true}) }, &apply.Tuned{Files: []string{"b"}}},
+		`untune - {"for":"backlog","force":true}`: {func(h *Host) (any, error) { return h.Untune(ctx, apply.Untuning{For: "backlog", Force: true}) }, &apply.Tuned{Files: []string{"b"}}},
 		`watch entries - {"port":22,"events":["new"],"most":7,"seconds":0.5}`: {func(h *Host) (any, error) {
 			return h.WatchEntries(ctx, engine.EntryWatch{EntryChoice: engine.EntryChoice{Port: 22}, Events: []string{"new"}, Most: 7, Seconds: 0.5}, nil)
 		}, &engine.WatchedEntries{Events: 7}},

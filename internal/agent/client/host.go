@@ -53,7 +53,7 @@ type Door interface {
 	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
 	PlanTable(ctx context.Context, w engine.TableWish) (*engine.TablePlan, error)
 	Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error)
-	Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error)
+	Untune(ctx context.Context, u apply.Untuning) (*apply.Tuned, error)
 	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
 	Top(ctx context.Context, q engine.TopQuestion, seen func(*engine.Top)) (*engine.TopAnswer, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
@@ -310,7 +310,7 @@ func (h *Host) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) 
 }
 
 // Untune has them taken back.
-func (h *Host) Untune(ctx context.Context, u engine.Untuning) (*apply.Tuned, error) {
+func (h *Host) Untune(ctx context.Context, u apply.Untuning) (*apply.Tuned, error) {
 	return asked(ctx, h, http.MethodPost, "tuning/revert", u, func() (*apply.Tuned, error) { return h.Door.Untune(ctx, u) })
 }
 

@@ -145,7 +145,7 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	case "tune":
 		return with(o, func(in apply.Tuning) (any, error) { return d.Tune(ctx, in) })
 	case "untune":
-		return with(o, func(in engine.Untuning) (any, error) { return d.Untune(ctx, in) })
+		return with(o, func(in apply.Untuning) (any, error) { return d.Untune(ctx, in) })
 	case "remove":
 		return d.Remove(ctx)
 	case "restore":

@@ -110,7 +110,7 @@ func (d *door) Tune(_ context.Context, in apply.Tuning) (*apply.Tuned, error) {
 	return &apply.Tuned{}, nil
 }
 
-func (d *door) Untune(_ context.Context, u engine.Untuning) (*apply.Tuned, error) {
+func (d *door) Untune(_ context.Context, u apply.Untuning) (*apply.Tuned, error) {
 	d.asked = []any{u}
 	return &apply.Tuned{}, nil
 }
@@ -269,7 +269,7 @@ func TestDo(t *testing.T) {
 		}, []any{top, []int{7}}},
 		"plan table":      {func() (any, error) { return h.PlanTable(ctx, wish) }, []any{wish}},
 		"tune":            {func() (any, error) { return h.Tune(ctx, tuning) }, []any{tuning}},
-		"untune":          {func() (any, error) { return h.Untune(ctx, engine.Untuning{For: "a", Force: true}) }, []any{engine.Untuning{For: "a", Force: true}}},
+		"untune":          {func() (any, error) { return h.Untune(ctx, apply.Untuning{For: "a", Force: true}) }, []any{apply.Untuning{For: "a", Force: true}}},
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},

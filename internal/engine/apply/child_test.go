@@ -147,7 +147,7 @@ func (c command) run(token string) error {
 	case "tune":
 		_, err = h.Tune(ctx, c.Tuning)
 	case "untune":
-		_, err = h.Untune(ctx, c.Tuning.For, false)
+		_, err = h.Untune(ctx, Untuning{For: c.Tuning.For})
 	case "flush":
 		err = nftables.Script("flush ruleset\n").Take(ctx)
 	case "settle":

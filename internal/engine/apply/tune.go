@@ -53,6 +53,17 @@ type Tuned struct {
 	Pending  *Pending       `json:"pending,omitempty"` // the newest wait for a confirmation
 }
 
+// TableSince is when the room of the connection table was set last, the zero value where no
+// command did.
+func (t *Tuned) TableSince() (since time.Time) {
+	for _, s := range t.Settings {
+		if s.Name == tableMost {
+			since = s.Since
+		}
+	}
+	return since
+}
+
 // SetByPolicyError says that the policy in force sets something itself.
 type SetByPolicyError struct {
 	Name   string

@@ -45,9 +45,16 @@ func (s *session) putBack(t *TunedSetting, value string, failed *error) bool {
 	return err == nil
 }
 
+// Untuning is which settings go back.
+type Untuning struct {
+	For   string `json:"for,omitempty"`   // what they were set for; "" is all of them
+	Trial bool   `json:"trial,omitempty"` // those alone that wait for a confirmation, to what they were before it
+	Force bool   `json:"force,omitempty"` // also where the connection table then has more entries than room
+}
+
 // Untune takes settings back to what they were before any command set them, and the files of
-// boot with them. For is what they were set for, "" is all of them.
-func (h *Host) Untune(ctx context.Context, what string, force bool) (*Tuned, error) {
+// boot with them.
+func (h *Host) Untune(ctx context.Context, u Untuning) (*Tuned, error) {
 	if !h.known() {
 		return &Tuned{Settings: []TunedSetting{}}, nil
 	}
@@ -60,9 +67,22 @@ func (h *Host) Untune(ctx context.Context, what string, force bool) (*Tuned, err
 	if err != nil {
 		return nil, err
 	}
-	mine := func(t TunedSetting) bool { return what == "" || t.For == what }
+	if u.Trial {
+		out := &Tuned{Settings: []TunedSetting{}}
+		if k.Pending == nil {
+			return out, nil
+		}
+		for _, t := range k.Settings {
+			if onTrial(t) {
+				t.Old = t.Before
+				out.Settings = append(out.Settings, t)
+			}
+		}
+		return out, s.untry(k)
+	}
+	mine := func(t TunedSetting) bool { return u.For == "" || t.For == u.For }
 	for _, t := range k.Settings {
-		if t.Name == tableMost && mine(t) && !force {
+		if t.Name == tableMost && mine(t) && !u.Force {
 			if err := refuseShrink(Setting{t.Name, t.Old}); err != nil {
 				return nil, err
 			}
