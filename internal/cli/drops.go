@@ -195,6 +195,9 @@ func printDrops(w io.Writer, c *engine.DropCounts) {
 	if c.Unplaced > 0 {
 		also = append(also, english.Grouped(c.Unplaced)+" on the machine name no network namespace")
 	}
+	if c.Reckoned > 0 {
+		also = append(also, english.Grouped(c.Reckoned)+" are reckoned: a flood is watched a fifth of the time")
+	}
 	if c.Missed > 0 {
 		also = append(also, english.Grouped(c.Missed)+" could not be counted")
 	}

@@ -15,14 +15,14 @@ import (
 // looks at packets for all who want to see some, 200 a second in all. The zero value watches
 // none. It is safe for concurrent use.
 type DropWatch struct {
-	mutex   sync.Mutex
-	watched map[uint32]int // namespaces, by how many want to have them watched
-	now     *drops.Watcher // nil: there are none
-	first   *drops.Watcher // is closed or not; it knows the reasons
-	before  map[drops.Place]uint64
-	missed  uint64
-	looking bool
-	renewed chan struct{} // is closed with the next change
+	mutex            sync.Mutex
+	watched          map[uint32]int // namespaces, by how many want to have them watched
+	now              *drops.Watcher // nil: there are none
+	first            *drops.Watcher // is closed or not; it knows the reasons
+	before           map[drops.Place]uint64
+	missed, reckoned uint64
+	looking          bool
+	renewed          chan struct{} // is closed with the next change
 
 	passing sync.Mutex // nothing waits for the other one that holds it
 	readers map[chan []drops.Copy]bool
@@ -69,6 +69,7 @@ func (d *DropWatch) renew() error {
 		if d.first == nil {
 			d.first = next
 		}
+		go next.Bound()
 	}
 	var counted map[drops.Place]uint64
 	if next != nil {
@@ -84,6 +85,7 @@ func (d *DropWatch) renew() error {
 		}
 		missed, _ := d.now.Missed()
 		d.missed += missed
+		d.reckoned += d.now.Reckoned()
 		d.now.Close()
 	}
 	for p := range d.before { // its namespace may be another one's by now
@@ -125,6 +127,16 @@ func (d *DropWatch) Missed() (uint64, error) {
 	}
 	n, err := d.now.Missed()
 	return d.missed + n, err
+}
+
+// Reckoned is how many packets were not counted.
+func (d *DropWatch) Reckoned() uint64 {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.now == nil {
+		return d.reckoned
+	}
+	return d.reckoned + d.now.Reckoned()
 }
 
 // RunTime is that of the program that counts now.

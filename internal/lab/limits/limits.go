@@ -142,6 +142,14 @@ var sections = []section{
 		},
 	},
 	{
+		"drops", "a flood, with what the kernel drops of it counted and shown", (*bench).drops,
+		[2]string{unwatchedAgain, unwatched},
+		[]goal{
+			{"a flood that is watched as sluice drops does, against without", 1.05, "×", whole, watched, unwatched},
+			{"the same, without rests", 0, "×", whole, unbounded, unwatched},
+		},
+	},
+	{
 		"drift", "rules that somebody flushed, put back by an agent", (*bench).drift,
 		[2]string{},
 		[]goal{{"nft flush ruleset, until the rules of the web server are back and proved", 2, "s", clock, mended, ""}},

@@ -26,6 +26,13 @@ type Watcher struct {
 	blind    bool
 	closing  chan struct{}
 	copying  sync.Mutex // is held by Sample
+	bounding sync.Mutex // is held by Bound, and for attached
+
+	flood float64 // see Flood; tests have another
+
+	mutex    sync.Mutex
+	reckoned map[Place]uint64 // by Bound
+	failed   error            // the program is off the tracepoint
 }
 
 // held are the maps that the program writes to, and sampling what it reads.
@@ -92,7 +99,7 @@ func WatchBlind() (*Watcher, error) {
 }
 
 func (l layout) watch(reasons map[uint32]string, namespaces []uint32) (w *Watcher, err error) {
-	w = &Watcher{reasons: reasons, meant: l.hasMeant, blind: l.blind, closing: make(chan struct{})}
+	w = &Watcher{reasons: reasons, meant: l.hasMeant, blind: l.blind, closing: make(chan struct{}), flood: Flood}
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -129,19 +136,25 @@ func (l layout) watch(reasons map[uint32]string, namespaces []uint32) (w *Watche
 	if w.program, err = ebpf.NewProgram(spec); err != nil {
 		return w, err
 	}
-	if l.blind {
+	return w, w.attach()
+}
+
+func (w *Watcher) attach() (err error) {
+	if w.blind {
 		w.attached, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: w.program})
 	} else {
 		w.attached, err = link.AttachTracing(link.TracingOptions{Program: w.program})
 	}
-	return w, err
+	return err
 }
 
-// Close ends the counting, and Sample. It is called once.
+// Close ends the counting, Sample and Bound. It is called once.
 func (w *Watcher) Close() {
 	close(w.closing)
-	w.copying.Lock() // Sample has ended
+	w.copying.Lock() // what works with it has ended
 	defer w.copying.Unlock()
+	w.bounding.Lock()
+	defer w.bounding.Unlock()
 	if w.attached != nil {
 		_ = w.attached.Close()
 	}
@@ -155,8 +168,34 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Read gives the packets so far, by place.
+// Read gives the packets so far, by place, with what Bound reckons.
 func (w *Watcher) Read() (map[Place]uint64, error) {
+	w.mutex.Lock() // of what was counted all or nothing has been reckoned with
+	defer w.mutex.Unlock()
+	if w.failed != nil {
+		return nil, w.failed
+	}
+	all, err := w.counted()
+	for p, n := range w.reckoned {
+		if all != nil {
+			all[p] += n
+		}
+	}
+	return all, err
+}
+
+// Reckoned is how many of them are not counted, but reckoned.
+func (w *Watcher) Reckoned() (n uint64) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for _, r := range w.reckoned {
+		n += r
+	}
+	return n
+}
+
+// counted gives the packets that the program has counted.
+func (w *Watcher) counted() (map[Place]uint64, error) {
 	all := map[Place]uint64{}
 	add := func(values []count) {
 		for _, c := range values {
