@@ -56,7 +56,7 @@ func (s *server) Drops(w http.ResponseWriter, r *http.Request, _ string) {
 	}
 	defer quieten()
 	in.Called = words.DropFlags
-	from := engine.DropsFrom{Watch: q.drops.Load()}
+	from := engine.DropsFrom{Watch: q.drops.Load(), Alone: true}
 	if kept := q.log.Load(); kept != nil {
 		from.Grown = kept.ring.Grown
 	}

@@ -174,6 +174,8 @@ type DropsFrom struct {
 	// Grown is for LogKept, where somebody keeps what is logged; nil: it is read from the
 	// kernel.
 	Grown func() <-chan struct{}
+	// Alone: who asks may see this namespace alone, and nothing of the whole machine.
+	Alone bool
 }
 
 // DropsFrom is Drops where somebody watches, or keeps the log, already.
@@ -214,7 +216,7 @@ func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen
 			return nil, err
 		}
 		return h.dropsBy(ctx, from, w, chosen, number, seen, counted)
-	case errors.Is(err, drops.ErrCannotTell) && h.Namespace == "":
+	case errors.Is(err, drops.ErrCannotTell) && h.Namespace == "" && !from.Alone:
 		var blind error
 		if w, blind = drops.WatchBlind(); blind == nil {
 			defer w.Close()
@@ -335,7 +337,7 @@ type dropTally struct {
 
 func newDropTally(w dropSource, chosen *chooser, number uint32) *dropTally {
 	t := &dropTally{w: w, chosen: chosen, number: number, begun: time.Now(), sources: map[netip.Addr]uint64{}, lines: map[DropLine]uint64{}}
-	t.out.By = ByTracepoint
+	t.out.By, t.out.Places = ByTracepoint, []DropPlace{}
 	if w.Blind() {
 		t.out.By = ByBlind
 	}

@@ -269,6 +269,25 @@ func TestDropsOfOthers(t *testing.T) {
 	}
 }
 
+// TestNoDrops says so, and an empty list is one.
+func TestNoDrops(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, testnet.Namespaces, seesDrops)
+	n := testnet.New(t).Unnamed("host")
+	h, err := engine.NewHost(t.TempDir(), "", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Netns, err = netns.Open(n.Path()); err != nil {
+		t.Fatal(err)
+	}
+	defer h.Netns.Close()
+	counts, err := h.Drops(t.Context(), engine.DropChoice{Function: "none", Seconds: 0.1}, nil, nil)
+	if text, _ := json.Marshal(counts); err != nil || !strings.Contains(string(text), `"packets":0,"places":[],"looked-at":0`) {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
 // TestDropChoice refuses what is no choice.
 func TestDropChoice(t *testing.T) {
 	t.Parallel()

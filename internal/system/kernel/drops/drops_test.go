@@ -348,7 +348,7 @@ func TestSampleBound(t *testing.T) {
 	<-over
 	processors, _ := ebpf.PossibleCPU()
 	for e, copies := range per {
-		if copies > perSecond/10+processors {
+		if copies > 2*perSecond/10+processors { // those behind the reading of the epoch before, too
 			t.Errorf("%d copies in epoch %d", copies, e)
 		}
 	}
@@ -373,9 +373,11 @@ func TestBlind(t *testing.T) {
 	}
 	defer w.Close()
 	send(t, n, "127.0.0.1:10", 700)
-	got := awaited(t, w, 0, 300) // an ICMP error keeps every other from being sent
-	if got["__udp4_lib_rcv NO_SOCKET"] < 300 {
-		t.Errorf("%v", got)
+	const place = "__udp4_lib_rcv NO_SOCKET"
+	for end := time.Now().Add(enough); named(t, w, 0)[place] < 300; time.Sleep(time.Millisecond) { // an ICMP error keeps every other from being sent
+		if time.Now().After(end) {
+			t.Fatalf("%v", named(t, w, 0))
+		}
 	}
 	if !slices.Contains(w.Reasons(), "NETFILTER_DROP") || !w.Blind() {
 		t.Errorf("reasons %q", w.Reasons())
