@@ -18,7 +18,7 @@ var hiddenRules = Check{
 	Why: `The first rule that ends a packet's way decides, so a rule below it for the same packets
 never does: what was let in stays let in, whatever was added behind. Each rule is held against
 each one above it in its chain, by what their conditions say; of chains of more than 600 rules,
-against those above with one condition. A rule for all packets behind a jump that none comes
+against those above that say the same, and some with one condition. A rule for all packets behind a jump that none comes
 back from is left out: it waits for rules to come. A condition that is not known, or is true by chance or
 rate, hides nothing. A remark where both do the same, as after a script that was run twice.`,
 	Mend: "Take the rule away, or put it above the one that hides it.",

@@ -2,6 +2,7 @@ package optimize
 
 import (
 	"slices"
+	"strings"
 
 	"sluice/internal/base/english"
 	"sluice/internal/program"
@@ -17,7 +18,7 @@ func dropHidden(w *work) {
 	f := w.facts()
 	for i := range w.Chains {
 		chain := &w.Chains[i]
-		hidden := hiddenIn(f, chain)
+		hidden := hiddenIn(f, chain, allCompared)
 		if len(hidden) == 0 {
 			continue
 		}
@@ -34,7 +35,11 @@ func Hidden(p *program.Program) map[string]map[int]int {
 	f := newFacts(p)
 	out := map[string]map[int]int{}
 	for i := range p.Chains {
-		if hidden := hiddenIn(f, &p.Chains[i]); len(hidden) > 0 {
+		against := allCompared
+		if len(p.Chains[i].Rules) > 10*allCompared {
+			against = allCompared / 10 // a hundred thousand rules are told in a second
+		}
+		if hidden := hiddenIn(f, &p.Chains[i], against); len(hidden) > 0 {
 			out[p.Chains[i].Name] = hidden
 		}
 	}
@@ -49,29 +54,57 @@ type ending struct {
 }
 
 // hiddenIn gives the places of the rules that no packet reaches, each with that of the
-// rule that hides it.
-func hiddenIn(f *facts, chain *program.Chain) map[int]int {
+// rule that hides it. Of a chain of more than allCompared rules each is held against so
+// many, and against all that say the same.
+func hiddenIn(f *facts, chain *program.Chain, against int) map[int]int {
 	out := map[int]int{}
-	var before []ending // of the rules so far
+	var before []ending      // of the rules so far
+	same := map[string]int{} // the places of those, and of more, by what they say
+	large := len(chain.Rules) > allCompared
 	for i := range chain.Rules {
 		r := &chain.Rules[i]
 		s := f.scope(r)
-		by := slices.IndexFunc(before, func(b ending) bool { *f.compared++; return b.scope.covers(s) })
-		switch {
-		case s.never:
+		if s.never {
 			out[i] = -1
 			continue
-		case by >= 0:
+		}
+		says := ""
+		if large {
+			says = s.String()
+		}
+		if at, is := same[says]; is {
+			out[i] = at
+			continue
+		}
+		if by := slices.IndexFunc(before, func(b ending) bool { *f.compared++; return b.scope.covers(s) }); by >= 0 {
 			out[i] = before[by].place
 			continue
 		}
 		e := f.effect(r)
-		// What is asked behind a rule that writes it may have another answer, and what
-		// has no words another one each time.
-		before = slices.DeleteFunc(before, func(b ending) bool { return !apart(e.writes, b.reads) })
-		if e.ends && !e.reads[string(program.Opaque)] && (len(r.Match) < 2 || len(chain.Rules) <= allCompared) && len(before) < allCompared {
+		if len(e.writes) > 0 {
+			// What is asked behind a rule that writes it may have another answer.
+			before = slices.DeleteFunc(before, func(b ending) bool { return !apart(e.writes, b.reads) })
+			clear(same)
+		}
+		if !e.ends || e.reads[string(program.Opaque)] { // what has no words may be another thing each time
+			continue
+		}
+		if large {
+			same[says] = i
+		}
+		if (len(r.Match) < 2 || !large) && len(before) < against {
 			before = append(before, ending{s, e.reads, i})
 		}
 	}
 	return out
+}
+
+// String is what the conditions say, in their order.
+func (s *scope) String() string {
+	var b strings.Builder
+	for _, n := range s.needs {
+		b.WriteString(n.text)
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
