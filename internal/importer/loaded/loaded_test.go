@@ -148,14 +148,16 @@ chain c at ingress early, default accept on lo
 }
 
 // TestTablesOfItsNames: base chains that a file of nftables has put into a table with a name
-// of iptables' are read, beside those of iptables, and each once.
+// of iptables' are read, beside those of iptables, and each once; and a table with a name
+// that nft takes for a word of its own.
 func TestTablesOfItsNames(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Program("iptables-nft"))
 	host := testnet.New(t).Unnamed("host")
 	host.MustRun("iptables-nft", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "DROP")
 	host.Nft(`table ip filter { chain input { type filter hook input priority 0; policy drop; tcp dport 22 accept; }; }
 		table ip nat { chain prerouting { type nat hook prerouting priority -100; tcp dport 8081 dnat to 198.51.100.2:80; }; }
-		table ip6 filter { chain INPUT { type filter hook input priority 10; policy drop; }; }`)
+		table ip6 filter { chain INPUT { type filter hook input priority 10; policy drop; }; }
+		table inet sets { chain c { type filter hook input priority 20; tcp dport 23 counter drop; }; }`)
 	if err := host.Do(func() error {
 		rulesets, errs := loaded.Read(t.Context())
 		for _, err := range errs {
@@ -163,6 +165,9 @@ func TestTablesOfItsNames(t *testing.T) {
 		}
 		var got []string
 		for _, r := range rulesets {
+			if text := "tcp dport 23 counter packets 0 bytes 0 drop"; r.Table == "sets" && r.Rules["c:1"].Text != text {
+				t.Errorf("%q, want %q", r.Rules["c:1"].Text, text)
+			}
 			for i, h := range r.Program.Hooks {
 				if c := r.Program.Chain(h.Chain); len(c.Rules) > 0 || h.Default == program.Drop {
 					got = append(got, fmt.Sprintf("%s %s %s of %s at %d: %d rules", r.Tool, r.Family, r.Bases[i].Chain, r.Bases[i].Table, r.Bases[i].Priority, len(c.Rules)))
@@ -171,7 +176,7 @@ func TestTablesOfItsNames(t *testing.T) {
 		}
 		want := []string{
 			"iptables-nft ip INPUT of filter at 0: 1 rules", "nft ip input of filter at 0: 1 rules",
-			"nft ip prerouting of nat at -100: 1 rules", "nft ip6 INPUT of filter at 10: 0 rules",
+			"nft ip prerouting of nat at -100: 1 rules", "nft ip6 INPUT of filter at 10: 0 rules", "nft inet c of sets at 20: 1 rules",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("read %q, want %q", got, want)

@@ -8,6 +8,7 @@ package nft
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,16 @@ func Check(ctx context.Context, text string) error {
 // answer depends neither on the machine's name databases nor on nft's version.
 func List(ctx context.Context, words ...string) ([]byte, error) {
 	return run(ctx, "", append([]string{"-n", "-j", "list"}, words...)...)
+}
+
+// ListTable is List of a table whose name nft takes for a word of its own behind "list",
+// such as "sets".
+func ListTable(ctx context.Context, family, name string) ([]byte, error) {
+	command, err := json.Marshal(map[string]any{"nftables": []any{map[string]any{"list": map[string]any{"table": map[string]string{"family": family, "name": name}}}}})
+	if err != nil {
+		return nil, err
+	}
+	return run(ctx, string(command), "-n", "-j", "-f", "-")
 }
 
 // ListTerse is List without the elements of named sets.

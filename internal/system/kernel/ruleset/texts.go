@@ -82,16 +82,24 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 		}
 	}
 	for _, t := range tables {
-		words := []string{"table", kernel.Families[t.Family], t.Name}
-		text, err := kernel.ListHandles(ctx, words...)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		listing, err := kernel.List(ctx, words...)
+		text, listing, err := listed(ctx, kernel.Families[t.Family], t.Name)
 		add(Text{Tool: "nft", Text: text, JSON: listing, Shared: shared[t]}, err)
 	}
 	return texts, errs
+}
+
+// listed gives a table as text and as JSON.
+func listed(ctx context.Context, family, name string) (text, listing []byte, err error) {
+	if text, err = kernel.ListHandles(ctx, "table", family, name); err == nil {
+		listing, err = kernel.List(ctx, "table", family, name)
+		return text, listing, err
+	}
+	refused := err
+	if listing, err = kernel.ListTable(ctx, family, name); err != nil {
+		return nil, nil, refused
+	}
+	text, err = kernel.ListHandles(ctx, "ruleset") // others among it
+	return text, listing, err
 }
 
 // says tells whether iptables-nft-save leaves a table to nft, which "is incompatible" where
