@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"testing"
 	"time"
 
 	"sluice/internal/lab/testnet"
+	"sluice/internal/prove/check"
 )
 
 // besides is a container with another one beside it, whose bridge asks the rules of
@@ -190,4 +192,19 @@ func sizeIllnesses() (all []illness) {
 			b.chainOf("nft", 6, "forward", "drop", "", "")
 		},
 	})
+}
+
+// TestBlackHole: a tunnel without a clamp is a warning where the host does not tell senders
+// that their packets are too large for it.
+func TestBlackHole(t *testing.T) {
+	b := newBroken(t)
+	b.tunnel()
+	b.chainOf("nft", 6, "forward", "drop", "", "")
+	if found, all := b.examine("mss-unclamped", time.Millisecond); len(found) != 1 || found[0].Severity != check.Remark {
+		t.Errorf("%+v", all)
+	}
+	b.chainOf("iptables-nft", 4, "output", "accept", "-p icmp -j DROP", "")
+	if found, all := b.examine("mss-unclamped", time.Millisecond); len(found) != 1 || found[0].Severity != check.Warning || !strings.Contains(found[0].Text, "-p icmp -j DROP") {
+		t.Errorf("%+v", all)
+	}
 }
