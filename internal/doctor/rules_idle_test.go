@@ -3,6 +3,8 @@ package doctor_test
 import (
 	"fmt"
 	"strings"
+	"testing"
+	"time"
 )
 
 // chainIllnesses are those of the order of rules and chains.
@@ -162,5 +164,25 @@ func (b *broken) counted(tool string, family, rules, each, behind int) {
 	}
 	if out, err := b.host.RunInput(text+"COMMIT\n", command(tool, family)+"-restore", "-c"); err != nil {
 		b.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestRunsThatGoOn: of a run of rules that end nothing it is told, by each tool.
+func TestRunsThatGoOn(t *testing.T) {
+	for _, test := range []struct{ tool, target, says string }{
+		{"iptables-legacy", "MARK --set-xmark 0x1/0xffffffff", "and end nothing"},
+		{"iptables-nft", "MARK --set-xmark 0x1/0xffffffff", "and end nothing"},
+		{"iptables-legacy", "CT --notrack", "keeps out of connection tracking"},
+		{"iptables-nft", "ACCEPT", "alone"},
+	} {
+		b := newBroken(t)
+		text := "*raw\n:PREROUTING ACCEPT [0:0]\n"
+		for i := range 20 {
+			text += fmt.Sprintf("-A PREROUTING -s 203.0.113.%d -j %s\n", i, test.target)
+		}
+		b.tables(test.tool, 4, text+"COMMIT\n")
+		if found, all := b.examine("linear-rules", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, test.says) || strings.HasSuffix(found[0].Text, "alone") != (test.says == "alone") {
+			t.Errorf("%s: %+v", test.target, all)
+		}
 	}
 }

@@ -138,9 +138,13 @@ rule; in a policy of Sluice one ban of all of them.`,
 						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to them and matches none", ruleCost(r, u.rules)),
 						Mend:     []string{setFor(r)},
 					}
-					if u.untracks && !u.ends {
+					switch {
+					case u.ends:
+					case u.untracks:
 						f.Text += ", and a packet that one of them keeps out of connection tracking is asked by all behind it"
 						f.Mend = append(f.Mend, "an accept behind each NOTRACK, or a chain that does both")
+					default:
+						f.Text += ", and end nothing: a packet that one of them matches is asked by all behind it"
 					}
 					if u.rules < badRun {
 						f.Severity = check.Remark
