@@ -55,10 +55,7 @@ func (e *evaluation) field(f program.Field) value {
 		}
 		return number(0)
 	case program.State:
-		if p.State == "" {
-			return unknown
-		}
-		return value{names: []string{string(p.State)}}
+		return e.state()
 	case program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort:
 		return e.tracked(f)
 	case program.Mark:
@@ -155,13 +152,26 @@ func (e *evaluation) icmp(f program.Field) value {
 	return number(e.packet.ICMPCode)
 }
 
+// state is what connection tracking says. Before it, nf_tables takes a packet without a
+// connection for invalid (nft_ct_get_eval), and so does conntrack of iptables.
+func (e *evaluation) state() value {
+	state := e.packet.State
+	if e.hook.untracked() && state != packet.Untracked {
+		state = packet.Invalid
+	}
+	if state == "" {
+		return unknown
+	}
+	return value{names: []string{string(state)}}
+}
+
 // tracked reads what connection tracking knows of the packet's flow.
 func (e *evaluation) tracked(f program.Field) value {
 	p := &e.packet
-	switch p.State {
-	case packet.Untracked, packet.Invalid:
+	switch {
+	case e.hook.untracked() || p.State == packet.Untracked || p.State == packet.Invalid:
 		return value{absent: true}
-	case "":
+	case p.State == "":
 		return unknown
 	}
 	original := p.Arrived()

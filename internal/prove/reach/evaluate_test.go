@@ -258,3 +258,20 @@ func TestManyAsked(t *testing.T) {
 		t.Errorf("%t %v %v", got.Certain, got.Verdict, got.Doubts)
 	}
 }
+
+// TestStateBeforeTracking: what comes before connection tracking sees no connection, though the packet is of one.
+func TestStateBeforeTracking(t *testing.T) {
+	for phase, want := range map[program.Phase]program.Verdict{program.Raw: program.Drop, program.Mangle: program.Accept} {
+		p := &program.Program{
+			Hooks: []program.Hook{{Kind: program.Prerouting, Phase: phase, Default: program.Drop, Chain: "c"}},
+			Chains: []program.Chain{{Name: "c", Rules: []program.Rule{
+				rule(1, "established", []program.Condition{{Field: program.State, Names: []string{"established"}}}, program.Accept),
+				rule(2, "reply", []program.Condition{{Field: program.Direction, Names: []string{"reply"}}}, program.Accept),
+			}}},
+		}
+		pkt := packet.Packet{In: "eth0", Source: addr("192.0.2.1"), Destination: addr("192.0.2.2"), Protocol: 6, State: packet.Established, Reply: true}
+		if got := Evaluate(p, pkt, In); got.Verdict != want || !got.Certain {
+			t.Errorf("%s: %+v", phase, got)
+		}
+	}
+}
