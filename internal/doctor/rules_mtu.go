@@ -49,11 +49,13 @@ packet-too-big accept as well.`,
 				if r == nil {
 					continue
 				}
+				mend, undo := letKnown(r, got.Hook, got.Chain)
 				say(Finding{
 					Text:     fmt.Sprintf("packet-too-big messages of IPv%d %s are dropped by %s", family, w.what, byText(r, got)),
 					Evidence: []Evidence{found(toolOf(r), "%s from %s to %s, related, at hook %s: dropped; tcp of the same connection: let through", tooBigName(family), w.p.Source, w.p.Destination, got.Hook)},
 					Cost:     "connections that cross a smaller link hang at the first large packet",
-					Mend:     []string{"before that rule: ct state established,related accept   (iptables: -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT)"},
+					Mend:     mend,
+					Undo:     undo,
 				})
 			}
 		}

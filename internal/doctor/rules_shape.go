@@ -136,7 +136,7 @@ rule; in a policy of Sluice one ban of all of them.`,
 						Text:     fmt.Sprintf("%s of %s, chain %s, differ in the %s alone", english.Plural(u.rules, "rule"), toolOf(r), u.first.Chain, u.field),
 						Evidence: []Evidence{found(toolOf(r), "rule %d: %s", u.first.Number, clip(u.first.Text)), found(toolOf(r), "rule %d: %s", u.last.Number, clip(u.last.Text))},
 						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to them and matches none", ruleCost(r, u.rules)),
-						Mend:     []string{setFor(r)},
+						Mend:     []string{setFor(r, u)},
 					}
 					switch {
 					case u.ends:
@@ -154,13 +154,6 @@ rule; in a policy of Sluice one ban of all of them.`,
 			}
 		}
 	},
-}
-
-func setFor(r *importer.Ruleset) string {
-	if strings.HasPrefix(r.Tool, "iptables") {
-		return "ipset create NAME hash:net; one rule with -m set --match-set NAME src"
-	}
-	return "one rule with a set: ip saddr { … }"
 }
 
 const lateRules = 20
@@ -186,11 +179,14 @@ packet of an established connection to port 40000; said from 20 rules on.`,
 				if n < lateRules {
 					continue
 				}
+				base := askedMost(r, p)
+				mend, undo := letKnown(r, base.Kind, base.Chain)
 				say(Finding{
 					Text:     fmt.Sprintf("a packet of a known connection is asked by %d rules of %s", n, toolOf(r)),
 					Evidence: []Evidence{found(toolOf(r), "tcp from %s:443 to port %d, established: %s asked", p.Source, p.Port, english.Plural(n, "rule"))},
 					Cost:     fmt.Sprintf("some %.0f ns for each packet", ruleCost(r, n)),
-					Mend:     []string{"first in the chain: ct state established,related accept   (iptables: -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT)"},
+					Mend:     mend,
+					Undo:     undo,
 				})
 				break
 			}
