@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/importer"
 	"sluice/internal/importer/loaded"
+	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/netns"
@@ -27,6 +29,10 @@ type Container struct {
 	Namespace string // a file that stands for it
 	Addresses []netip.Addr
 	Waiting   []Endpoint
+
+	rewriting []*importer.Ruleset // of its own, that may rewrite destinations
+	unknown   bool                // whether it has such rules
+	asked     int                 // packets
 }
 
 // mostContainers bounds how many namespaces are looked into.
@@ -119,17 +125,26 @@ func takes(all []Endpoint, protocol uint8, to netip.AddrPort) bool {
 // rewrites says that rules of the container's own may lead a packet to it elsewhere, or
 // that it cannot be told.
 func (c *Container) rewrites(p packet.Packet) bool {
+	if c.asked == 0 {
+		c.unknown = c.readRules() != nil
+	}
+	c.asked++
+	return c.unknown || c.asked > mostServices || slices.ContainsFunc(c.rewriting, func(r *importer.Ruleset) bool {
+		return meets(r, p.Family()) && reach.Evaluate(r.Program, p, packet.In).Packet.DNAT
+	})
+}
+
+func (c *Container) readRules() error {
 	n, err := netns.Open(c.Namespace)
 	if err != nil {
-		return true
+		return err
 	}
 	defer func() { _ = n.Close() }()
-	var rules []*importer.Ruleset
-	var errs []error
-	if err := n.Do(func() error { rules, errs = loaded.Read(context.Background()); return nil }); err != nil || len(errs) > 0 {
-		return true
-	}
-	return slices.ContainsFunc(rules, func(r *importer.Ruleset) bool {
-		return meets(r, p.Family()) && reach.Evaluate(r.Program, p, packet.In).Packet.DNAT
+	return n.Do(func() error {
+		rules, errs := loaded.Read(context.Background())
+		c.rewriting = slices.DeleteFunc(rules, func(r *importer.Ruleset) bool {
+			return !slices.ContainsFunc(r.Program.Hooks, func(h program.Hook) bool { return h.Kind == program.Prerouting && h.Phase == program.NAT })
+		})
+		return errors.Join(errs...)
 	})
 }

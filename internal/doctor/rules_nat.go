@@ -23,7 +23,12 @@ type translation struct {
 	hook     program.HookKind
 	protocol uint8 // 0: of several
 	to       netip.AddrPort
+	inRow    bool // one of manyPorts in a row
 }
+
+// manyPorts in a row that lead to one address are published for a program that opens each
+// as it needs it: for calls, for transfers of FTP.
+const manyPorts = 4
 
 // translations are those that a packet can meet, with the port that the packet keeps where
 // the rule gives it no other; 0 where that is not known.
@@ -56,6 +61,19 @@ func translations(r *importer.Ruleset) (out []translation) {
 			}
 		}
 	}
+	led := map[Endpoint]bool{}
+	for _, t := range out {
+		led[Endpoint{t.protocol, t.to}] = true
+	}
+	for i := range out {
+		t, row := &out[i], 1
+		for _, step := range []int{-1, 1} {
+			for n := step; row < manyPorts && led[Endpoint{t.protocol, netip.AddrPortFrom(t.to.Addr(), uint16(int(t.to.Port())+n))}]; n += step { //nolint:gosec // what overflows leads nowhere
+				row++
+			}
+		}
+		t.inRow = row >= manyPorts
+	}
 	return out
 }
 
@@ -68,25 +86,26 @@ hangs, or is refused, and the rules look right. Looked at is where each such rul
 route to the target, whether the host forwards at all, whether the target answers ARP or
 neighbour discovery, and whether a program waits at its port, where the target is the host
 itself or a network namespace of this machine (a container whose program listens at
-127.0.0.1 or at another port).`,
+127.0.0.1 or at another port). Four ports and more in a row are left out of the last: a program
+opens them as it needs them.`,
 	Mend: "Start the server, or lead the rule to where it is; take the rule away where nobody needs it.",
 	Undo: "Write the rule anew.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
-			told := map[translation]bool{}
+			told := map[string]bool{}
 			var all []*Finding
 			settings := map[string]*Finding{} // that keep packets from more targets than one
 			for _, t := range translations(r) {
 				rule := r.Rules[t.rule.ID]
-				same := translation{hook: t.hook, protocol: t.protocol, to: t.to}
-				if rule == nil || !rule.Whole || told[same] {
+				if rule == nil || !rule.Whole {
 					continue
 				}
-				told[same] = true
 				why, mend := s.dead(t)
-				if why.Text == "" {
+				key := t.to.Addr().String() + why.Text
+				if why.Text == "" || told[key] {
 					continue
 				}
+				told[key] = true
 				by := found(toolOf(r), "%s", byText(r, reach.Result{Rule: t.rule}))
 				if f := settings[why.From]; f != nil {
 					if len(f.Evidence) <= mostTop {
@@ -121,7 +140,7 @@ func target(to netip.AddrPort) string {
 func (s *Seen) dead(t translation) (why Evidence, mend string) {
 	to := t.to.Addr()
 	waits := func(all []Endpoint) bool {
-		return t.to.Port() == 0 || t.protocol != packet.TCP && t.protocol != packet.UDP || takes(all, t.protocol, t.to)
+		return t.to.Port() == 0 || t.inRow || t.protocol != packet.TCP && t.protocol != packet.UDP || takes(all, t.protocol, t.to)
 	}
 	service := fmt.Sprintf("%s/%d", packet.ProtocolName(t.protocol), t.to.Port())
 	if s.own(to) || to.IsLoopback() {

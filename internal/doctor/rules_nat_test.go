@@ -51,6 +51,17 @@ func natIllnesses() (all []illness) {
 			})
 		}
 	}
+	row := func(ports ...string) func(*broken) {
+		return func(b *broken) {
+			b.running()
+			rules := ""
+			for _, p := range ports {
+				rules += "udp dport " + p + " dnat to 198.51.100.2; "
+			}
+			b.host.Nft("table ip rewrites { chain pre { type nat hook prerouting priority -100; " + rules + "}; }")
+		}
+	}
+	all = append(all, illness{"dnat-dead", row("10000", "10001", "10002", "10004"), row("10000", "10003", "10002", "10001")}) // for calls
 	all = append(all, hairpinIllnesses()...)
 	all = append(all, sizeIllnesses()...)
 	return append(all, illness{
