@@ -25,6 +25,9 @@ type ChainCost struct {
 	Hook    program.HookKind `json:"hook"`
 	Known   Asked            `json:"known"` // a packet of a known connection
 	New     Asked            `json:"new"`   // the first packet of one, to a port that nobody listens at
+
+	of   *importer.Ruleset
+	base program.Hook
 }
 
 // Asked is by how many rules a packet is asked, and what that costs it.
@@ -73,8 +76,11 @@ func Costs(rulesets []*importer.Ruleset) []ChainCost {
 			continue
 		}
 		at := len(out)
-		for _, b := range r.Bases {
-			out = append(out, ChainCost{Ruleset: toolOf(r), Tool: r.Tool, Family: r.Family, Table: b.Table, Chain: b.Chain, Hook: b.Hook})
+		for i, b := range r.Bases {
+			out = append(out, ChainCost{
+				Ruleset: toolOf(r), Tool: r.Tool, Family: r.Family, Table: b.Table, Chain: b.Chain, Hook: b.Hook,
+				of: r, base: r.Program.Hooks[i],
+			})
 		}
 		for _, way := range []packet.Way{packet.In, packet.Through, packet.Out} {
 			for _, known := range []bool{true, false} {
@@ -161,4 +167,9 @@ func (r *Report) Chains() (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d more that cost less", n))
 	}
 	return lines
+}
+
+// filters says that a chain stands where rules filter that know the connection.
+func (c *ChainCost) filters() bool {
+	return c.base.Phase == program.Watching || c.base.Phase == program.Filter || c.base.Phase == program.Behind
 }

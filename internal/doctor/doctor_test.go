@@ -279,11 +279,13 @@ func TestIllnesses(t *testing.T) {
 				b.host.Nft(text + "ct state established,related accept; drop; }; }")
 			},
 			func(b *broken) {
-				text := "table inet t { chain c { type filter hook input priority 0; ct state established,related accept; "
+				text := ""
 				for i := range 30 {
 					text += "tcp dport " + strconv.Itoa(1000+i) + " ip saddr 198.51.100." + strconv.Itoa(i) + " accept; "
 				}
-				b.host.Nft(text + "drop; }; }")
+				b.host.Nft("table inet t { chain c { type filter hook input priority 0; ct state established,related accept; " + text + "drop; }; }")
+				// Before connection tracking, nothing can be let in by its connection.
+				b.host.Nft("table ip raw { chain c { type filter hook prerouting priority raw; " + text + "}; }")
 			},
 		},
 		{

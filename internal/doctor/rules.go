@@ -163,18 +163,6 @@ func clip(text string) string {
 	return text
 }
 
-// asked counts the rules that a packet to the host is asked by in a ruleset.
-func asked(r *importer.Ruleset, p packet.Packet) (n int) {
-	last := ""
-	measure(r.Program, p, packet.In, func(rule *program.Rule) {
-		if rule.ID == "" || rule.ID != last { // one of the tool's may be several
-			n++
-		}
-		last = rule.ID
-	}, func(program.Action) {})
-	return n
-}
-
 // measure tells of the rules that a packet is asked by, and of what they do to it.
 func measure(p *program.Program, pkt packet.Packet, way packet.Way, rule func(*program.Rule), done func(program.Action)) {
 	m := silentMeter()

@@ -5,10 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/base/packet"
 	"sluice/internal/importer"
 	"sluice/internal/program"
-	"sluice/internal/prove/reach"
 )
 
 // trackedFrom is the priority at which connection tracking looks at what comes in by
@@ -39,21 +37,6 @@ func letKnown(r *importer.Ruleset, kind program.HookKind, chain string) (mend, u
 	}
 	rule := b.Chain + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 	return []string{command + " -I " + rule}, []string{command + " -D " + rule}
-}
-
-// askedMost is the base chain of a ruleset whose rules ask a packet to the host most often.
-func askedMost(r *importer.Ruleset, p packet.Packet) (most program.Hook) {
-	var at program.Hook
-	var n, highest int
-	m := silentMeter()
-	m.Base = func(h program.Hook) { at, n = h, 0 }
-	m.Rule = func(*program.Rule) {
-		if n++; n > highest {
-			most, highest = at, n
-		}
-	}
-	reach.Measure(r.Program, p, packet.In, m)
-	return most
 }
 
 // setFor says what a set asks in place of a run of rules.

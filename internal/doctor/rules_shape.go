@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"sluice/internal/base/english"
-	"sluice/internal/base/packet"
 	"sluice/internal/importer"
 	"sluice/internal/program"
 	"sluice/internal/prove/check"
@@ -164,32 +163,24 @@ var establishedLate = Check{
 	Least: check.Warning,
 	Why: `Nearly all packets of a host belong to connections that are known. Where the rule that
 lets them in does not stand first, each of them is asked by all rules before it. Asked is a
-packet of an established connection to port 40000; said from 20 rules on.`,
+packet of an established connection to port 40000; said from 20 rules of one chain on, and its
+jumps. Chains that stand before connection tracking (raw), that mark (mangle) and that rewrite (nat)
+are left out: what is first there cannot know the connection, or must not end the way.`,
 	Mend: `"ct state established,related accept" as the first rule of the chain.`,
 	Undo: "Move the rule back.",
 	look: func(s *Seen, say func(Finding)) {
-		for _, r := range s.Rules {
-			for _, family := range []int{4, 6} {
-				if !meets(r, family) {
-					continue
-				}
-				p := aPacket(family)
-				p.State = packet.Established
-				n := asked(r, p)
-				if n < lateRules {
-					continue
-				}
-				base := askedMost(r, p)
-				mend, undo := letKnown(r, base.Kind, base.Chain)
-				say(Finding{
-					Text:     fmt.Sprintf("a packet of a known connection is asked by %d rules of %s", n, toolOf(r)),
-					Evidence: []Evidence{found(toolOf(r), "tcp from %s:443 to port %d, established: %s asked", p.Source, p.Port, english.Plural(n, "rule"))},
-					Cost:     fmt.Sprintf("some %.0f ns for each packet", ruleCost(r, n)),
-					Mend:     mend,
-					Undo:     undo,
-				})
-				break
+		for _, c := range Costs(s.Rules) {
+			if c.Known.Rules < lateRules || !c.filters() || c.Hook != program.Prerouting && c.Hook != program.Input {
+				continue
 			}
+			mend, undo := letKnown(c.of, c.base.Kind, c.base.Chain)
+			say(Finding{
+				Text:     fmt.Sprintf("a packet of a known connection is asked by %s of %s", english.Plural(c.Known.Rules, "rule"), c.Text()),
+				Evidence: []Evidence{found(c.Ruleset, "tcp from %s:%d to port %d, established: %s asked", CostFrom[c.FamilyOf()], CostFromPort, CostToPort, english.Plural(c.Known.Rules, "rule"))},
+				Cost:     fmt.Sprintf("some %.0f ns for each packet", c.Known.NS),
+				Mend:     mend,
+				Undo:     undo,
+			})
 		}
 	},
 }
