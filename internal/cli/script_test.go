@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 //	netns                         makes a host and a client, see scriptNetns
 //	connects ADDRESS:PORT         the client of netns gets through to the host
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
+//	screen STEPS PROGRAM ARG...   runs a program on a terminal, see scriptScreen
 //	calibrated [CONSTANT=VALUE]   stores what "bench calibrate" would, see scriptCalibrated
 //
 // and the conditions [agent], of TestScriptsByAgent, and [namespaces], [flowtables],
@@ -141,6 +142,7 @@ func runScripts(t *testing.T, byAgent bool) {
 			"connects":   scriptConnects,
 			"eventually": scriptEventually,
 			"calibrated": scriptCalibrated,
+			"screen":     scriptScreen,
 		},
 	})
 }

@@ -29,18 +29,29 @@ New connections are counted by the kernel's own messages of them, drops by a BPF
 at the place where the kernel gives a packet up. Sources are counted by reading the
 connection table, as often as takes 2 % of one processor at most; it is said when.
 
+On a terminal it is one screen: tab goes to the next table, s sorts by the next column, /
+shows rows alone that have a text in them, p lets it stand still, enter explains a row by a
+packet, and q ends it. Elsewhere each look is printed.
+
 With an agent its readers may look. --json has all, a value for each look.
 
 Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 		Example: "  sluice top\n  sluice top --once --interval 10s\n  sluice top --once --json | jq '.lines[] | select(.verdict == \"drop\")'",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Every = command.TimeOf(cmd.Flags(), "interval")
 			if q.Every < engine.LeastTop || q.Every > engine.MostTop {
 				return fmt.Errorf("--interval %s: give a time from %s to %s", english.Duration(q.Every), english.Duration(engine.LeastTop), english.Duration(engine.MostTop))
 			}
-			return showTop(ctx, cmd, h, q)
-		}),
+			if !q.Once && onScreen(cmd) {
+				ctx, stop := command.Interruptible(cmd)
+				defer stop()
+				return showTopScreen(ctx, cmd, q)
+			}
+			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+				return showTop(ctx, cmd, h, q)
+			})(cmd, args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&q.Once, "once", false, "look once")
@@ -53,14 +64,10 @@ func showTop(ctx context.Context, cmd *cobra.Command, h door, q engine.TopQuesti
 	collectSoon()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w := cmd.OutOrStdout()
 	var failed error
 	_, err := h.Top(ctx, q, func(t *engine.Top) {
 		if failed != nil {
 			return
-		}
-		if command.Colours(w) && !optionsOf(cmd).json && !q.Once {
-			fmt.Fprint(w, clearScreen)
 		}
 		if failed = answer(cmd, t, false, func(w io.Writer) { printTop(w, t) }); failed != nil {
 			stop() // nobody reads it

@@ -110,7 +110,7 @@ func topTables(t *engine.Top) []*topTable {
 	sources := &topTable{name: "sources", heads: []string{"entries", "source"}}
 	countries := &topTable{name: "countries", heads: []string{"entries", "sources", "country"}}
 	if s := t.Sources; s != nil {
-		sources.note = fmt.Sprintf("counted at %s in %s", s.Counted.Local().Format(time.TimeOnly), english.Duration(s.Took.Round(time.Millisecond)))
+		sources.note = fmt.Sprintf("at %s in %s", s.Counted.Local().Format(time.TimeOnly), english.Duration(s.Took.Round(time.Millisecond)))
 		for _, n := range s.Most {
 			sources.rows = append(sources.rows, topRow{[]string{english.Grouped(n.Entries), strings.TrimSpace(fmt.Sprintf("%-15s %s", n.Address, n.Country))}, []float64{float64(n.Entries)}, n})
 		}
@@ -199,17 +199,29 @@ func short(n float64) string {
 
 func bytesShort(n float64) string { return short(n) + "B" }
 
-// cutTo is a line of so many columns at most; a wide character takes two.
+// columnsIn is how many columns text takes on a terminal.
+func columnsIn(text string) (n int) {
+	for _, r := range text {
+		n += columnsOf(r)
+	}
+	return n
+}
+
+func columnsOf(r rune) int {
+	if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
+		return 2
+	}
+	return 1
+}
+
+// cutTo is a line of so many columns at most.
 func cutTo(text string, columns int) string {
 	used, whole := 0, 0
 	for i, r := range text {
 		if used < columns {
 			whole = i // of which the mark has a place behind
 		}
-		w := 1
-		if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
-			w = 2
-		}
+		w := columnsOf(r)
 		if used+w > columns {
 			return text[:whole] + "…"
 		}

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
+	"sluice/internal/prove/query"
 	"sluice/internal/system/kernel/conntrack"
 )
 
@@ -47,7 +50,7 @@ func TestTopOfManyAndHostile(t *testing.T) {
 	printTop(&out, look)
 	text := out.String()
 	for line := range strings.Lines(text) {
-		if n := columnsOf(strings.TrimSuffix(line, "\n")); n > columns {
+		if n := columnsIn(strings.TrimSuffix(line, "\n")); n > columns {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
@@ -79,18 +82,6 @@ func hostileTop() *engine.Top {
 	return look
 }
 
-// columnsOf is how many columns a line takes.
-func columnsOf(line string) (n int) {
-	for line != "" {
-		cut := cutTo(line, n+1)
-		if cut == line {
-			return n + 1
-		}
-		n++
-	}
-	return n
-}
-
 func TestTopSort(t *testing.T) {
 	look := &engine.Top{Lines: []engine.TopLine{
 		{Text: "a", Flow: engine.Flow{Packets: 5, Bytes: 9}},
@@ -106,6 +97,95 @@ func TestTopSort(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("by %s: %s, want %s", table.heads[column], got, want)
+		}
+	}
+}
+
+// TestTopScreenFits: on a screen of any size no row is longer than it is, there are no more
+// rows than it has, and nothing steers it, whatever was typed.
+func TestTopScreenFits(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {200, 60}, {40, 10}, {20, 5}, {7, 2}, {1, 1}} {
+		v := topView{of: "a\x1bb"}
+		for _, key := range []string{"", "s", keyTab, keyDown, keyPageDown, keyTab, keyTab, "s", "/", "日", "1", keyEnter, keyEscape, keyBackTab, "p", keyEnter, keyDown, "q"} {
+			_, asked := v.key(key)
+			if asked != nil {
+				v.detail = &topDetail{lines: wrapped(strings.Repeat("a \x1b[2J日本 ", 90), size[0])}
+			}
+			rows := v.screen(size[0], size[1])
+			if len(rows) > size[1] {
+				t.Errorf("%v, %q: %d rows", size, key, len(rows))
+			}
+			for _, row := range rows {
+				text := ""
+				for _, span := range row {
+					text += span.text
+				}
+				if columnsIn(text) > size[0] || strings.ContainsAny(text, "\x1b\r\t\n\u202e") {
+					t.Errorf("%v, %q: %q", size, key, text)
+				}
+			}
+			v.last = hostileTop()
+		}
+	}
+}
+
+// TestTopKeys: rows are marked, sorted, filtered and asked about, and a look stands still.
+func TestTopKeys(t *testing.T) {
+	v := topView{last: hostileTop()}
+	press := func(keys ...string) (asked *topRow) {
+		for _, key := range keys {
+			_, asked = v.key(key)
+		}
+		return asked
+	}
+	if r := press(keyDown, keyDown, keyUp, keyEnter); r == nil || !strings.Contains(r.cells[4], "yaml:2 ") {
+		t.Errorf("asked about %+v", r)
+	}
+	if press("/", "Y", "a", "m", "x", keyErase, "l", ":", "7", keyEnter); len(v.tables()[0].rows) != 11 || v.typing { // 7, 70 to 79
+		t.Errorf("filter %q: %d rows", v.filter, len(v.tables()[0].rows))
+	}
+	if r := press(keyEnter); r == nil || !strings.Contains(r.cells[4], "yaml:7 ") {
+		t.Errorf("asked about %+v", r)
+	}
+	press(keyEscape, "p")
+	held := v.shown()
+	v.last = hostileTop()
+	if v.shown() != held || press(" ") != nil || v.shown() == held {
+		t.Error("it does not stand still, or for ever")
+	}
+	v.last.Sources = &engine.TopSources{Countries: []engine.TopCountry{{Code: "NO", Name: "Norway"}}}
+	if r := press(keyTab, keyTab, keyEnter); r != nil || v.at != 1 || v.filter != "NO" {
+		t.Errorf("of a country: table %d, filter %q", v.at, v.filter)
+	}
+	for _, key := range []string{"q", keyInterrupt} {
+		if end, _ := v.key(key); !end {
+			t.Errorf("%s does not end it", key)
+		}
+	}
+}
+
+func TestWordsOfLine(t *testing.T) {
+	for text, want := range map[string]query.Words{
+		"allow [http, tcp/7] from [a, b] in wan log \"x from y\"": {Service: "[http, tcp/7]", From: "[a, b]", In: "wan"},
+		"drop any from not a to 192.0.2.1 out lan":                {Service: "any", To: "192.0.2.1", Out: "lan"},
+		"default: drop": {}, "": {},
+	} {
+		if got := wordsOfLine(text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	for text, want := range map[string][]string{
+		"abc de fg\nx": {"abc de", "    fg", "x"},
+		"abcdefghijkl": {"abcdefg", "    hij", "    kl"},
+		"日本語日本":        {"日本語", "    日", "    本"},
+		"a\tb\x1b":     {`a\u0009`, `    b\u`, "    001", "    b"},
+		"":             nil,
+	} {
+		if got := wrapped(text, 7); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -116,6 +116,9 @@ type TopDrop struct {
 	Rate     float64 `json:"packets-per-second"`
 }
 
+// UnknownFunction is TopDrop.Function where the kernel does not name it to who asks.
+const UnknownFunction = "unknown"
+
 // TopProcessor is what one did, in shares of its time, 0 to 1.
 type TopProcessor struct {
 	Number  int     `json:"number"`
@@ -336,7 +339,7 @@ func (t *looking) host(out *Top) {
 	moved := map[[2]string]float64{}
 	for _, d := range seen.Spaces[0].Drops {
 		if strings.HasPrefix(d.Function, "0x") { // who reads it may not see the kernel's addresses
-			d.Function = "unknown"
+			d.Function = UnknownFunction
 		}
 		key := [2]string{d.Function, d.Reason}
 		t.drops[key] += d.Total

@@ -28,9 +28,10 @@ type sourceCounter struct {
 }
 
 type counted struct {
-	sources *TopSources
-	took    time.Duration
-	err     error
+	panicked any // for who takes it, as a screen may have to be left first
+	sources  *TopSources
+	took     time.Duration
+	err      error
 }
 
 // begin has it counted, unless it was lately.
@@ -41,6 +42,11 @@ func (s *sourceCounter) begin(ctx context.Context) {
 	to := make(chan counted, 1)
 	s.under = to
 	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				to <- counted{panicked: p}
+			}
+		}()
 		began := time.Now()
 		var out *TopSources
 		err := s.here.Do(func() (err error) {
@@ -51,7 +57,7 @@ func (s *sourceCounter) begin(ctx context.Context) {
 		if err == nil {
 			out.Took = took
 		}
-		to <- counted{out, took, err}
+		to <- counted{sources: out, took: took, err: err}
 	}()
 }
 
@@ -61,6 +67,9 @@ func (s *sourceCounter) take(wait bool) {
 		return
 	}
 	s.last, s.under = <-s.under, nil
+	if s.last.panicked != nil {
+		panic(s.last.panicked)
+	}
 	s.not = time.Now().Add(sourcesShare * s.last.took)
 }
 
