@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
@@ -11,8 +12,17 @@ import (
 	"sluice/internal/words"
 )
 
+// watchPause is the pause before drops are counted: it takes a tenth of a second of a processor
+// to begin with that, which others need first when an agent begins.
+const watchPause = 2 * time.Second
+
 // watchDrops has what the kernel drops in the namespace counted until that ends.
 func (s *space) watchDrops(by *engine.DropWatch) {
+	select {
+	case <-time.After(watchPause):
+	case <-s.ctx.Done():
+		return
+	}
 	number := s.at.Number()
 	if err := by.Begin(number); err != nil {
 		s.note(fmt.Errorf("what the kernel drops is not counted: %w", err))
