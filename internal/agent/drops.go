@@ -52,6 +52,9 @@ func (s *server) Drops(w http.ResponseWriter, r *http.Request, _ string) {
 	if err == nil && in.Seconds == 0 && !api.WantsLines(r) {
 		err = refused(api.BadRequest, "without an end, what is dropped is given in lines (Accept: %s) alone", api.Lines)
 	}
+	if err == nil && in.Trace && q.may(q.peer) < change { // a table stands in the ruleset meanwhile
+		err = noChange()
+	}
 	free := func() {}
 	if err == nil {
 		free, err = q.logs.take(q.peer.UID)

@@ -205,6 +205,10 @@ func refused(kind api.Kind, format string, args ...any) *api.Failure {
 	return &api.Failure{Text: fmt.Sprintf(format, args...), Exit: 2, Kind: kind}
 }
 
+func noChange() error {
+	return refused(api.NotAllowed, "only root, and whom the agent's file names, may change the firewall")
+}
+
 // request is one that was let in.
 type request struct {
 	*server
@@ -259,7 +263,7 @@ func (q *request) judge(routed bool) (err error) {
 	}
 	if q.peer == nil || q.may(q.peer) < o.right {
 		if o.right == change {
-			return refused(api.NotAllowed, "only root, and whom the agent's file names, may change the firewall")
+			return noChange()
 		}
 		return refused(api.NotAllowed, "only root, and whom the agent's file names, may read the firewall (group sluice, where it does not say)")
 	}

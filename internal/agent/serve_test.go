@@ -264,6 +264,12 @@ func TestRights(t *testing.T) {
 	if s.banned.Load() != 2 || s.lifted.Load() != 2 || s.synced.Load() != 2 { // by root and by who may
 		t.Errorf("%d bans, %d lifts, %d syncs", s.banned.Load(), s.lifted.Load(), s.synced.Load())
 	}
+	for as, want := range map[*peer.Peer]int{reader: http.StatusForbidden, changer: http.StatusOK} {
+		s.caller.Store(as)
+		if status, text := s.ask(t, http.MethodPost, "/v1/namespaces/shop/drops", `{"seconds":1,"trace":true}`); status != want {
+			t.Errorf("user %d traces: %d %s", as.UID, status, text)
+		}
+	}
 	s.caller.Store(reader)
 	if _, text := s.ask(t, http.MethodGet, "/v1", ""); text != `{"namespaces":["shop"],"not-served":[{"namespace":"mail","why":"`+(&apply.NewerError{}).Error()+`"}],"protocols":[1],"version":"7","you":{"may":"read","user":"4000"}}`+"\n" {
 		t.Error(text)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,11 +38,19 @@ All packets are counted, in the kernel; 200 a second are looked at, half of them
 one function and reason, so that a flood hides nothing else and costs nothing much: what it
 takes by the kernel's own measure is shown. --src and --interface choose among those.
 
+--trace names the rule that dropped a packet, whichever tool's it is: of nftables and of
+iptables over it by the kernel's own trace, of legacy iptables deduced from its rules. For
+that table inet sluice_trace stands in the ruleset meanwhile, which has the kernel follow
+100 packets a second of those that arrive, and 100 of those that this host sends. It asks
+on a terminal; elsewhere --yes is needed. The table goes with the command, also where that
+is killed.
+
 A kernel without BTF says neither whose a packet is nor what: counted are those of the whole
 machine by function and reason. Who is not root has the counters of /proc/net alone.
 
-Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
-		Example: "  sluice drops\n  sluice drops --for 10s --json | jq .reason\n  sluice drops --src 203.0.113.0/24 --count 1\n  sluice drops --reason no_socket --interface eth0",
+Exit status: 0 shown, or it was stopped, 1 not confirmed at the question, 2 bad use, or it
+could not be read.`,
+		Example: "  sluice drops\n  sluice drops --for 10s --json | jq .reason\n  sluice drops --src 203.0.113.0/24 --count 1\n  sluice drops --reason no_socket --interface eth0\n  sluice drops --trace",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 0 {
@@ -49,6 +58,11 @@ Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 			}
 			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 				asked.Seconds = command.TimeOf(cmd.Flags(), "for").Seconds()
+				if asked.Trace && !given(cmd, "yes") {
+					if err := mayTrace(cmd); err != nil {
+						return err
+					}
+				}
 				return showDrops(ctx, cmd, h, asked, count)
 			})(cmd, args)
 		},
@@ -61,7 +75,23 @@ Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 	flags.StringVar(&asked.Function, "function", "", "show what a `FUNCTION` of the kernel drops, such as tcp_v4_rcv")
 	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
 	flags.StringVar(&asked.Interface, "interface", "", "show what came in, or was to go out, by an `INTERFACE`")
+	flags.BoolVar(&asked.Trace, "trace", false, "name the rule of any tool that dropped a packet; a table traces packets meanwhile")
+	flags.Bool("yes", false, "do not ask")
 	return cmd
+}
+
+// mayTrace asks whether packets may be traced.
+func mayTrace(cmd *cobra.Command) error {
+	if !onTerminal(cmd) {
+		return errors.New("--trace puts a table into the ruleset, as long as the command runs\nhint: give --yes to do it without being asked")
+	}
+	w, done := terminal(cmd)
+	defer done()
+	fmt.Fprint(w, "have a table in the ruleset trace 200 packets a second as long as this runs? [y/N] ")
+	if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
+		return command.Found("nothing changed")
+	}
+	return nil
 }
 
 func showDrops(ctx context.Context, cmd *cobra.Command, h door, asked engine.DropChoice, most int) error {
@@ -145,6 +175,9 @@ func dropLine(w io.Writer, d engine.Dropped) string {
 	} else if d.Destination.IsValid() {
 		rest = append(rest, "to "+d.Destination.String())
 	}
+	if d.By != nil {
+		rest = append(rest, byRule(d.By))
+	}
 	for _, by := range []struct{ way, name string }{{"in", d.In}, {"out", d.Out}} {
 		if by.name != "" {
 			rest = append(rest, by.way+" "+by.name)
@@ -152,6 +185,18 @@ func dropLine(w io.Writer, d engine.Dropped) string {
 	}
 	text := fmt.Sprintf("%s  %-14s  %-15s  %-15s  %-9s  %s", d.Time.Local().Format(time.TimeOnly), cmp.Or(d.Reason, "-"), cmp.Or(d.Hook, d.Function), source, cmp.Or(d.Service(), "-"), strings.Join(rest, "  "))
 	return fitting(w, command.PlainName(text))
+}
+
+// byRule is a rule that dropped a packet.
+func byRule(r *engine.DropRule) string {
+	text := fmt.Sprintf("%s, %s: %s", r.Tool, r.Place(), r.Rule)
+	switch {
+	case r.Unsure:
+		text = "deduced, not surely: " + text
+	case r.Deduced:
+		text = "deduced: " + text
+	}
+	return text
 }
 
 // dropRows are how many places, sources and lines are printed each.
@@ -191,12 +236,21 @@ func printDrops(w io.Writer, c *engine.DropCounts) {
 		rows, looked = append(rows, loggedLine(engine.Logged{File: l.File, Line: l.Line})+"  "+l.Rule), append(looked, l.Looked)
 	}
 	part("lines of the policy", rows, looked)
+	if c.Traced != nil && len(c.Rules) > 0 {
+		fmt.Fprintln(w, command.Paint(w, "2", "rules, of "+english.Plural(c.Traced.Followed, "packet")+" traced"))
+		for _, r := range c.Rules[:min(len(c.Rules), 2*dropRows)] {
+			row(r.Packets, byRule(&r.DropRule))
+		}
+	}
 	var also []string
 	if c.Unplaced > 0 {
 		also = append(also, english.Grouped(c.Unplaced)+" on the machine name no network namespace")
 	}
 	if c.Reckoned > 0 {
 		also = append(also, english.Grouped(c.Reckoned)+" are reckoned: a flood is watched a fifth of the time")
+	}
+	if c.Traced != nil && c.Traced.Lost > 0 {
+		also = append(also, english.Grouped(c.Traced.Lost)+" traced in vain, since the kernel told more of them than could be read")
 	}
 	if c.Missed > 0 {
 		also = append(also, english.Grouped(c.Missed)+" could not be counted")

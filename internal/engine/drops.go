@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/nearest"
 	"sluice/internal/base/sorting"
@@ -24,6 +25,8 @@ type Dropped struct {
 	Reason   string   `json:"reason,omitempty"`
 	Function string   `json:"function"`
 	Callers  []string `json:"callers,omitempty"`
+	// By is the rule that dropped it, where packets are traced and no line of the policy did.
+	By *DropRule `json:"by-rule,omitempty"`
 	// Logged has the packet, and of one that a line of the policy dropped and logged that line.
 	// Its hook is that of netfilter, "" where the packet was not dropped there.
 	Logged
@@ -37,6 +40,9 @@ type DropChoice struct {
 	Interface string `json:"interface,omitempty"` // that a packet came in by, or went out by
 	// Seconds is how long is looked; 0 is until the context ends.
 	Seconds float64 `json:"seconds,omitempty"`
+	// Trace has a part of the packets followed through the rules of every tool, for which a
+	// table stands in the ruleset meanwhile.
+	Trace bool `json:"trace,omitempty"`
 	// Called names these words as who asks knows them, for errors.
 	Called map[string]string `json:"-"`
 }
@@ -54,6 +60,10 @@ type DropCounts struct {
 	Looked  uint64       `json:"looked-at"`
 	Sources []DropSource `json:"sources,omitempty"`
 	Lines   []DropLine   `json:"lines,omitempty"`
+	// Rules are what dropped those packets that were traced, most first and 20 at most, and Traced
+	// how many were, also of those that nothing dropped; nil: none was to be.
+	Rules  []DropRuleCount `json:"rules,omitempty"`
+	Traced *trace.Sampled  `json:"traced,omitempty"`
 	// Unplaced are packets of any namespace of the machine that name none, and Missed those
 	// that could not be counted.
 	Unplaced uint64 `json:"unplaced,omitempty"`
@@ -109,6 +119,7 @@ const (
 type chooser struct {
 	DropChoice
 	sources addrset.Set
+	tracer  *dropTracer // nil: packets are not traced
 }
 
 func (c DropChoice) read() (*chooser, error) {
@@ -200,6 +211,12 @@ func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen
 		defer there.Netns.Close()
 		h = &there
 	}
+	if c.Trace {
+		if chosen.tracer, err = h.traceDrops(ctx); err != nil {
+			return nil, err
+		}
+		defer chosen.tracer.close()
+	}
 	number := h.Netns.Number()
 	if from.Watch != nil {
 		if err := chosen.known(from.Watch); err != nil {
@@ -227,7 +244,7 @@ func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen
 		err = errors.Join(err, blind)
 	}
 	h.warn(wordsOf(err, h.Words) + "; counted is what /proc/net has")
-	return h.dropsByCounters(ctx, chosen, counted)
+	return h.dropsByCounters(ctx, chosen, seen, counted)
 }
 
 // dropsBy looks at packets and counts them, by a watcher.
@@ -246,13 +263,23 @@ func (h *Host) dropsBy(ctx context.Context, from DropsFrom, w dropSource, chosen
 		})
 		close(copies)
 	}()
-	rules := h.ruleFinder(ctx, from.Grown)
+	rules := h.ruleFinder(ctx, chosen.tracer, from.Grown)
 	defer rules.close()
+	told, ended := chosen.tracer.channels()
 	show := func(all []Dropped) {
 		for _, d := range all {
 			if chosen.packet(&d) {
 				t.look(&d)
 				seen(d)
+			}
+		}
+	}
+	follow := func(r ruledDrop) {
+		rules.follow(r)
+		if !r.rule.Deduced && chosen.traced(&r) {
+			t.rules.add(r.rule)
+			if w.Blind() { // no other packet is seen
+				show([]Dropped{r.Dropped})
 			}
 		}
 	}
@@ -271,6 +298,9 @@ func (h *Host) dropsBy(ctx context.Context, from DropsFrom, w dropSource, chosen
 			show(rules.named(h.droppedOf(all, t, &interfaces)))
 		case l := <-rules.logged:
 			rules.learn(l)
+		case r := <-told:
+			follow(r)
+		case err = <-ended:
 		case <-rules.due:
 			show(rules.waited())
 		case <-tick.C:
@@ -284,6 +314,9 @@ func (h *Host) dropsBy(ctx context.Context, from DropsFrom, w dropSource, chosen
 				for all := range copies {
 					show(rules.named(h.droppedOf(all, t, &interfaces)))
 				}
+			}
+			for range len(told) {
+				follow(<-told)
 			}
 			show(rules.rest())
 			err := t.count(meter)
@@ -332,11 +365,12 @@ type dropTally struct {
 	missed, reckoned uint64 // before
 	sources          map[netip.Addr]uint64
 	lines            map[DropLine]uint64
+	rules            ruleTally
 	out              DropCounts
 }
 
 func newDropTally(w dropSource, chosen *chooser, number uint32) *dropTally {
-	t := &dropTally{w: w, chosen: chosen, number: number, begun: time.Now(), sources: map[netip.Addr]uint64{}, lines: map[DropLine]uint64{}}
+	t := &dropTally{w: w, chosen: chosen, number: number, begun: time.Now(), sources: map[netip.Addr]uint64{}, lines: map[DropLine]uint64{}, rules: ruleTally{}}
 	t.out.By, t.out.Places = ByTracepoint, []DropPlace{}
 	if w.Blind() {
 		t.out.By = ByBlind
@@ -351,6 +385,9 @@ func (t *dropTally) look(d *Dropped) {
 	t.out.Looked++
 	if _, have := t.sources[d.Source]; d.Source.IsValid() && (have || len(t.sources) < mostSources) {
 		t.sources[d.Source]++
+	}
+	if d.By != nil && d.By.Deduced {
+		t.rules.add(*d.By)
 	}
 	if d.Rule != "" || d.Line > 0 {
 		t.lines[DropLine{File: d.File, Line: d.Line, Rule: d.Rule}]++
@@ -394,6 +431,7 @@ func (t *dropTally) count(meter *costMeter) error {
 	}
 	sortPlaces(t.out.Places)
 	t.top()
+	t.chosen.tracer.into(&t.out, t.rules)
 	t.out.Reckoned = t.w.Reckoned() - t.reckoned
 	t.out.Cost = meter.cost(events-min(events, t.out.Reckoned), t.out.Seconds)
 	missed, err := t.w.Missed()

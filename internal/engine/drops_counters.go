@@ -46,7 +46,7 @@ func readDropCounters() (map[string]uint64, error) {
 }
 
 // dropsByCounters is Drops by what the kernel counts anyway.
-func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, counted func(DropCounts)) (*DropCounts, error) {
+func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, seen func(Dropped), counted func(DropCounts)) (*DropCounts, error) {
 	begun := time.Now()
 	read := func() (out map[string]uint64, err error) {
 		err = h.Netns.Do(func() error {
@@ -59,6 +59,8 @@ func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, counted fun
 	if err != nil {
 		return nil, err
 	}
+	rules := ruleTally{}
+	told, ended := chosen.tracer.channels()
 	count := func() (*DropCounts, error) {
 		now, err := read()
 		out := &DropCounts{By: ByCounters, Seconds: time.Since(begun).Seconds(), Places: []DropPlace{}}
@@ -69,6 +71,7 @@ func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, counted fun
 			}
 		}
 		sortPlaces(out.Places)
+		chosen.tracer.into(out, rules)
 		return out, err
 	}
 	tick := time.NewTicker(dropEvery)
@@ -77,6 +80,14 @@ func (h *Host) dropsByCounters(ctx context.Context, chosen *chooser, counted fun
 		select {
 		case <-ctx.Done():
 			return count()
+		case err := <-ended:
+			return nil, err
+		case r := <-told:
+			if chosen.traced(&r) {
+				rules.add(r.rule)
+				seen(r.Dropped)
+			}
+			continue
 		case <-tick.C:
 		}
 		out, err := count()

@@ -82,9 +82,17 @@ type ruleFinder struct {
 	due     <-chan time.Time
 	known   map[logKey]Logged
 	of      int // the generation
-	waiting []Dropped
-	reads   bool
+	waiting []waitingDrop
+	reads   bool // or follows
+	tracer  *dropTracer
+	traced  map[logKey]ruledDrop
 	stop    func()
+}
+
+// waitingDrop is a packet until it is shown.
+type waitingDrop struct {
+	Dropped
+	until time.Time
 }
 
 type logKey struct {
@@ -99,9 +107,9 @@ func keyOf(l *Logged) logKey {
 
 // ruleFinder reads what is logged, where the policy that runs logs to where it can be read; see
 // DropsFrom of grown.
-func (h *Host) ruleFinder(ctx context.Context, grown func() <-chan struct{}) *ruleFinder {
+func (h *Host) ruleFinder(ctx context.Context, tracer *dropTracer, grown func() <-chan struct{}) *ruleFinder {
 	ctx, stop := context.WithCancel(ctx)
-	f := &ruleFinder{logged: make(chan Logged, 64), known: map[logKey]Logged{}, stop: stop}
+	f := &ruleFinder{logged: make(chan Logged, 64), known: map[logKey]Logged{}, stop: stop, reads: tracer != nil, tracer: tracer, traced: map[logKey]ruledDrop{}}
 	if now, err := h.Lines(); err != nil || now.Generation == 0 || !now.Netlink {
 		return f
 	}
@@ -145,7 +153,7 @@ func (f *ruleFinder) learn(l Logged) {
 	}
 	f.known[keyOf(&l)] = l
 	for i := range f.waiting {
-		f.name(&f.waiting[i])
+		f.name(&f.waiting[i].Dropped)
 	}
 }
 
@@ -154,6 +162,10 @@ func (f *ruleFinder) name(d *Dropped) bool {
 	l, known := f.known[keyOf(&d.Logged)]
 	if known {
 		d.Generation, d.ID, d.File, d.Line, d.Rule, d.Prefix, d.Called, d.Sets = l.Generation, l.ID, l.File, l.Line, l.Rule, l.Prefix, l.Called, l.Sets
+	}
+	if r, traced := f.traced[keyOf(&d.Logged)]; traced && !known {
+		d.By, d.File, d.Line, d.Rule = r.By, r.File, r.Line, r.Rule
+		return true
 	}
 	return known
 }
@@ -164,7 +176,14 @@ func (f *ruleFinder) named(all []Dropped) []Dropped {
 	if !f.reads {
 		return all
 	}
-	f.waiting = append(f.waiting, all...)
+	for _, d := range all {
+		until := d.Time.Add(logWait)
+		if f.tracer != nil {
+			f.ask(&d)
+			until = time.Now().Add(logWait)
+		}
+		f.waiting = append(f.waiting, waitingDrop{d, until})
+	}
 	return f.waited()
 }
 
@@ -173,21 +192,25 @@ func (f *ruleFinder) waited() []Dropped {
 	f.due = nil
 	for i := range f.waiting {
 		d := &f.waiting[i]
-		left := logWait - time.Since(d.Time)
-		if d.Hook == "" || f.name(d) || left <= 0 {
+		left := time.Until(d.until)
+		if d.Hook == "" || f.name(&d.Dropped) || left <= 0 {
 			continue
 		}
 		f.due = time.After(left)
-		out := slices.Clone(f.waiting[:i])
-		f.waiting = slices.Delete(f.waiting, 0, i)
-		return out
+		return f.take(i)
 	}
 	return f.rest()
 }
 
 // rest gives all that waits.
-func (f *ruleFinder) rest() []Dropped {
-	out := f.waiting
-	f.waiting = nil
+func (f *ruleFinder) rest() []Dropped { return f.take(len(f.waiting)) }
+
+// take gives the first of what waits.
+func (f *ruleFinder) take(n int) []Dropped {
+	out := make([]Dropped, n)
+	for i := range out {
+		out[i] = f.waiting[i].Dropped
+	}
+	f.waiting = slices.Delete(f.waiting, 0, n)
 	return out
 }

@@ -333,6 +333,9 @@ type DropChoice = engine.DropChoice
 // DropCounts What the kernel has dropped since the request came.
 type DropCounts = engine.DropCounts
 
+// DropRule A rule by which a packet was dropped.
+type DropRule = engine.DropRule
+
 // Dropped The last packet that was dropped of a source.
 type Dropped = apply.Dropped
 

@@ -13,7 +13,7 @@ func (nftables) Trace(ctx context.Context, q trace.Question) (*trace.Result, err
 }
 
 // Sample follows packets of the network namespace itself.
-func (nftables) Sample(ctx context.Context, q trace.Sampling) (trace.Sampled, error) {
+func (nftables) Sample(ctx context.Context, q trace.Sampling) error {
 	return live.Sample(ctx, q, Table, markTable)
 }
 

@@ -46,6 +46,7 @@ type Step struct {
 	Table    string `json:"table"`
 	Chain    string `json:"chain"`
 	Handle   uint64 `json:"handle,omitempty"` // 0: the chain's policy, or legacy iptables
+	Number   int    `json:"-"`                // of the rule in its chain, from 1; 0: not known, or no rule
 	Rule     string `json:"rule"`             // as nft prints it, without its comment
 	Comment  string `json:"comment,omitempty"`
 	Line     string `json:"line,omitempty"`   // of the policy that the rule is made of: "policy.yaml:12 allow ssh"

@@ -1,5 +1,5 @@
 // Package loaded gives what other tools have loaded in a network namespace, as
-// importer.Ruleset. doctor calls it. It changes nothing, and loads no kernel module.
+// importer.Ruleset. doctor and engine call it. It changes nothing, and loads no kernel module.
 package loaded
 
 import (
@@ -18,7 +18,16 @@ import (
 // has one, and of each family; but the tables of nftables of the names own. An error names
 // what is missing among them.
 func Read(ctx context.Context, own ...string) (rulesets []*importer.Ruleset, errs []error) {
-	texts, errs := ruleset.Texts(ctx, own...)
+	return parse(ruleset.Texts(ctx, own...))
+}
+
+// Xtables is Read for iptables alone, legacy and over nftables.
+func Xtables(ctx context.Context) (rulesets []*importer.Ruleset, errs []error) {
+	return parse(ruleset.Xtables(ctx))
+}
+
+func parse(texts []ruleset.Text, errs []error) ([]*importer.Ruleset, []error) {
+	var rulesets []*importer.Ruleset
 	var sets map[string]*ipset.Set
 	for _, t := range texts {
 		var err error

@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/system/kernel/nftrace"
 )
 
 // decode reads a packet with another implementation, which looks at the checksums too.
@@ -130,10 +131,13 @@ const listed = `table inet sluice { # handle 1
 	}
 
 	chain input { # handle 4
+		comment "of the host"
 		type filter hook input priority filter; policy drop;
 		ip saddr @s counter name "ban_banned" drop comment "from ban.banned" # handle 7
 		tcp dport { 22, 80 } accept comment "web.yaml:9 allow [ssh, http]" # handle 9
 		log prefix "a # handle 3" # handle 11
+		ip saddr { 10.0.0.1, 10.0.0.2,
+			   10.0.0.3 } drop # handle 12
 	}
 }
 table ip other { # handle 5
@@ -146,10 +150,11 @@ table ip other { # handle 5
 func TestTexts(t *testing.T) {
 	l := parseTexts(listed)
 	want := map[rulePlace]ruleText{
-		{"inet", "sluice", "input", 7}:  {`ip saddr @s counter name "ban_banned" drop`, "from ban.banned"},
-		{"inet", "sluice", "input", 9}:  {"tcp dport { 22, 80 } accept", "web.yaml:9 allow [ssh, http]"},
-		{"inet", "sluice", "input", 11}: {`log prefix "a # handle 3"`, ""},
-		{"ip", "other", "input", 2}:     {"counter packets 1 bytes 60 drop", "web.yaml:9 is not Sluice's"},
+		{"inet", "sluice", "input", 7}:  {`ip saddr @s counter name "ban_banned" drop`, "from ban.banned", 1},
+		{"inet", "sluice", "input", 9}:  {"tcp dport { 22, 80 } accept", "web.yaml:9 allow [ssh, http]", 2},
+		{"inet", "sluice", "input", 11}: {`log prefix "a # handle 3"`, "", 3},
+		{"inet", "sluice", "input", 12}: {"ip saddr { 10.0.0.1, 10.0.0.2, 10.0.0.3 } drop", "", 4},
+		{"ip", "other", "input", 2}:     {"counter packets 1 bytes 60 drop", "web.yaml:9 is not Sluice's", 1},
 	}
 	if diff := cmp.Diff(want, l.rules, cmp.AllowUnexported(rulePlace{}, ruleText{})); diff != "" {
 		t.Error(diff)
@@ -201,6 +206,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{0x4f}, []byte{})
 	f.Fuzz(func(_ *testing.T, network, transport []byte) {
 		rewritten(p, network, transport)
+		headed(nftrace.Event{Network: network, Transport: transport})
 		describeAnswer(p, network)
 	})
 }

@@ -24,13 +24,16 @@ const sampleTable = "sluice_trace"
 const (
 	listens  = 100 * time.Millisecond // after which the context is looked at
 	lifetime = 5 * time.Second        // of a packet between its first event and its last one
-	rereads  = 2 * time.Second        // between two readings of rules that have changed
+	rereads  = 2 * time.Second        // between two readings of rules that have changed, at least
+	resting  = 20                     // times what a reading took
 )
 
 // sample follows packets of the host.
 type sample struct {
 	rules
-	read     time.Time // the rules
+	reading  func()
+	at       uint32    // the ruleset's generation when the rules were read; 0: they changed meanwhile
+	next     time.Time // when they may be read again
 	followed map[uint32]*followed
 	swept    time.Time
 	devices  map[int]string
@@ -44,25 +47,24 @@ type followed struct {
 	sent  bool // by a local socket
 }
 
-// Sample follows packets of the calling thread's network namespace until the context ends. The
-// names of Sluice's own tables are given.
-func Sample(ctx context.Context, q trace.Sampling, own ...string) (trace.Sampled, error) {
-	x := &sample{rules: rules{own: own}, followed: map[uint32]*followed{}, devices: map[int]string{}}
-	if err := x.readRules(ctx); err != nil {
-		return x.out, err
-	}
+// Sample is trace.Sampler's. The names of Sluice's own tables are given.
+func Sample(ctx context.Context, q trace.Sampling, own ...string) error {
+	x := &sample{rules: rules{own: own}, reading: q.Read, followed: map[uint32]*followed{}, devices: map[int]string{}}
 	listener, err := nftrace.Listen()
 	if err != nil {
-		return x.out, err
+		return err
 	}
 	defer listener.Close()
 	family, notes := silentFamily()
 	if family != 0 {
 		table, err := nftrace.Mark(sampleTable, family, q.Rate)
 		if err != nil {
-			return x.out, err
+			return err
 		}
 		defer table.Close()
+	}
+	if err := x.readRules(ctx); err != nil { // with the table: none of the generation before it
+		return err
 	}
 	q.Begun(notes)
 	for ctx.Err() == nil {
@@ -73,7 +75,7 @@ func Sample(ctx context.Context, q trace.Sampling, own ...string) (trace.Sampled
 			continue
 		}
 		if err != nil {
-			return x.out, err
+			return err
 		}
 		now := time.Now()
 		for _, e := range events {
@@ -82,8 +84,9 @@ func Sample(ctx context.Context, q trace.Sampling, own ...string) (trace.Sampled
 			}
 		}
 		x.sweep(now)
+		q.Counted(x.out)
 	}
-	return x.out, nil
+	return nil
 }
 
 // silentFamily is the family whose packets can be marked, NFPROTO_INET for both, 0 for
@@ -114,15 +117,38 @@ func silentFamily() (family uint8, notes []string) {
 }
 
 func (x *sample) readRules(ctx context.Context) error {
+	begun := time.Now()
+	before, err := nft.Generation()
+	if err != nil {
+		return err
+	}
 	texts, err := readTexts(ctx)
 	if err != nil {
 		return err
 	}
 	chains, err := nft.AllChains()
-	if err == nil {
-		x.rules, x.read = rules{chains, texts, x.own}, time.Now()
+	if err != nil {
+		return err
 	}
+	x.chains, x.texts = chains, texts
+	x.reading()
+	now := time.Now()
+	if x.at, err = nft.Generation(); x.at != before {
+		x.at = 0
+	}
+	x.next = now.Add(max(rereads, resting*now.Sub(begun)))
 	return err
+}
+
+// fresh says that the rules are those that were read; where they are not, they are read again,
+// if that is due.
+func (x *sample) fresh(ctx context.Context, now time.Time) bool {
+	generation, err := nft.Generation()
+	if err == nil && generation != x.at && now.After(x.next) {
+		_ = x.readRules(ctx) // a rule without its text is better than none
+		generation, err = nft.Generation()
+	}
+	return err == nil && generation == x.at
 }
 
 // event is what one event says; a result where it ends the way of a packet.
@@ -148,14 +174,14 @@ func (x *sample) event(ctx context.Context, now time.Time, e nftrace.Event) *tra
 	if e.Out != 0 {
 		f.Packet.Out = x.device(e.Out)
 	}
-	place := rulePlace{nft.Families[e.Family], e.Table, e.Chain, e.Handle}
-	if _, known := x.texts.rules[place]; !known && e.Type == nftrace.Rule && e.Handle != 0 && now.Sub(x.read) > rereads {
-		x.read = now
-		_ = x.readRules(ctx) // a rule without its text is better than none
-	}
+	ends := e.Type == nftrace.Rule && e.Verdict == nftrace.Drop || e.Type == nftrace.Policy && e.Policy == nftrace.Drop
+	fresh := ends && x.fresh(ctx, now)
 	s, is := x.step(e, e.Handle, f.Steps)
 	if !is {
 		return nil
+	}
+	if !fresh {
+		s.Number = 0
 	}
 	f.Steps = append(f.Steps, s)
 	switch s.Verdict {

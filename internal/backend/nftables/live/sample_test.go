@@ -23,7 +23,7 @@ type sampler struct {
 	t       *testing.T
 	dropped chan *trace.Result
 	notes   []string
-	end     func() trace.Sampled
+	end     func() trace.Sampled // what was followed
 }
 
 func follow(t *testing.T, n *testnet.Namespace) *sampler {
@@ -33,11 +33,11 @@ func follow(t *testing.T, n *testnet.Namespace) *sampler {
 	begun, ended := make(chan []string, 1), make(chan error, 1)
 	var sampled trace.Sampled
 	go func() {
-		ended <- n.Do(func() (err error) {
-			sampled, err = nftables.New().(trace.Sampler).Sample(ctx, trace.Sampling{
-				Rate: 100_000, Begun: func(notes []string) { begun <- notes }, Dropped: func(r *trace.Result) { s.dropped <- r },
+		ended <- n.Do(func() error {
+			return nftables.New().(trace.Sampler).Sample(ctx, trace.Sampling{
+				Rate: 100_000, Read: func() {}, Begun: func(notes []string) { begun <- notes },
+				Dropped: func(r *trace.Result) { s.dropped <- r }, Counted: func(s trace.Sampled) { sampled = s },
 			})
-			return err
 		})
 	}()
 	select {

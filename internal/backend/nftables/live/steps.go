@@ -125,7 +125,7 @@ func (r *rules) step(e nftrace.Event, handle uint64, before []trace.Step) (s tra
 		}
 		s.Handle = handle
 		text := r.texts.rules[rulePlace{s.Family, s.Table, s.Chain, s.Handle}]
-		s.Rule, s.Comment = text.text, text.comment
+		s.Rule, s.Comment, s.Number = text.text, text.comment, text.number
 		if !s.Foreign {
 			s.Line = r.texts.line(s.Family, s.Table, text)
 			// A rule that lines share is of the one that led to its chain.

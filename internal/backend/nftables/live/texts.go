@@ -16,7 +16,10 @@ type rulePlace struct {
 }
 
 // ruleText is a rule as nft prints it, and what its comment says.
-type ruleText struct{ text, comment string }
+type ruleText struct {
+	text, comment string
+	number        int // in its chain, from 1
+}
 
 // listing is what nft says of the host's rules.
 type listing struct {
@@ -50,6 +53,7 @@ var (
 func parseTexts(text string) *listing {
 	l := &listing{map[rulePlace]ruleText{}, map[[3]string]string{}}
 	var at rulePlace
+	number, rule := 0, ""
 	counter := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -58,7 +62,7 @@ func parseTexts(text string) *listing {
 			continue
 		}
 		if m := chainLine.FindStringSubmatch(line); m != nil && at.table != "" {
-			at.chain = m[1]
+			at.chain, number, rule = m[1], 0, ""
 			continue
 		}
 		if m := counterLine.FindStringSubmatch(line); m != nil {
@@ -71,15 +75,26 @@ func parseTexts(text string) *listing {
 		if m := counterComment.FindStringSubmatch(line); m != nil && counter != "" {
 			l.counters[[3]string{at.family, at.table, counter}] = m[1]
 		}
-		m := handleEnd.FindStringSubmatchIndex(line)
-		if at.chain == "" || m == nil {
+		if at.chain == "" {
 			continue
 		}
-		handle, err := strconv.ParseUint(line[m[2]:m[3]], 10, 64)
+		// A long list of values goes over several lines.
+		rule = strings.TrimSpace(rule + " " + strings.TrimSpace(line))
+		m := handleEnd.FindStringSubmatchIndex(rule)
+		if m == nil {
+			if strings.HasPrefix(rule, "type ") || strings.HasPrefix(rule, "comment ") {
+				rule = "" // of the chain
+			}
+			continue
+		}
+		text := rule
+		rule = ""
+		handle, err := strconv.ParseUint(text[m[2]:m[3]], 10, 64)
 		if err != nil {
 			continue
 		}
-		r := ruleText{text: strings.TrimSpace(line[:m[0]])}
+		number++
+		r := ruleText{text: text[:m[0]], number: number}
 		if c := commentEnd.FindStringSubmatchIndex(r.text); c != nil {
 			r.comment, r.text = r.text[c[2]:c[3]], r.text[:c[0]]
 		}

@@ -34,6 +34,30 @@ var xtablesFamilies = map[int]uint8{4: unix.NFPROTO_IPV4, 6: unix.NFPROTO_IPV6}
 // something of it and not otherwise. An error names what was not read; the rest is there
 // all the same.
 func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
+	texts, tables, shared, errs := xtables(ctx)
+	for _, t := range tables {
+		if slices.Contains(own, t.Name) {
+			continue
+		}
+		text, listing, err := listed(ctx, kernel.Families[t.Family], t.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		texts = append(texts, Text{Tool: "nft", Text: text, JSON: listing, Shared: shared[t]})
+	}
+	return texts, errs
+}
+
+// Xtables is Texts without those of nft.
+func Xtables(ctx context.Context) (texts []Text, errs []error) {
+	texts, _, _, errs = xtables(ctx)
+	return texts, errs
+}
+
+// xtables gives the texts of iptables and ipset, and the tables that are nft's to list, with
+// those of them that are shared.
+func xtables(ctx context.Context) (texts []Text, tables []kernel.Named, shared map[kernel.Named]bool, errs []error) {
 	add := func(t Text, err error) bool {
 		if err != nil {
 			errs = append(errs, err)
@@ -60,8 +84,7 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	tables = slices.DeleteFunc(tables, func(t kernel.Named) bool { return slices.Contains(own, t.Name) })
-	shared := map[kernel.Named]bool{}
+	shared = map[kernel.Named]bool{}
 	for i, l := range legacies {
 		family := 4 + 2*i
 		of := func(t kernel.Named) bool {
@@ -81,11 +104,7 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 			})
 		}
 	}
-	for _, t := range tables {
-		text, listing, err := listed(ctx, kernel.Families[t.Family], t.Name)
-		add(Text{Tool: "nft", Text: text, JSON: listing, Shared: shared[t]}, err)
-	}
-	return texts, errs
+	return texts, tables, shared, errs
 }
 
 // listed gives a table as text and as JSON.
