@@ -12,10 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/nearest"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
+	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/conntrack"
 )
 
@@ -295,7 +298,7 @@ func (h *Host) countEntries(ctx context.Context, q EntryQuestion) (*counting, er
 		})
 	})
 	if err != nil {
-		return nil, err
+		return nil, withRights(err)
 	}
 	c.finish()
 	c.out.Took = time.Since(began)
@@ -445,5 +448,13 @@ func (h *Host) DeleteEntries(_ context.Context, c EntryChoice) (*DeletedEntries,
 		out.Deleted, err = conntrack.Delete(func(e conntrack.Entry) bool { return matches(&e) })
 		return err
 	})
-	return out, err
+	return out, withRights(err)
+}
+
+// withRights says with which rights the kernel would have done what it refused.
+func withRights(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return &apply.RemedyError{Err: err, Remedy: apply.BeRoot}
+	}
+	return err
 }

@@ -81,7 +81,7 @@ func (h *Host) WatchEntries(ctx context.Context, q EntryWatch, seen func(Watched
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, withRights(err)
 	}
 	defer events.Close()
 	if q.Seconds > 0 {

@@ -50,8 +50,8 @@ func OpenEvents(kinds ...Event) (*Events, error) {
 	_ = conn.SetReadBuffer(eventBytes) // as much as there may be
 	e := &Events{conn: conn}
 	e.raw, err = conn.SyscallConn()
-	for _, k := range kinds {
-		err = errors.Join(err, conn.JoinGroup(eventGroups[k]))
+	for i := 0; i < len(kinds) && err == nil; i++ {
+		err = conn.JoinGroup(eventGroups[kinds[i]])
 	}
 	if err != nil {
 		_ = conn.Close()
