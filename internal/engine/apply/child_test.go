@@ -148,6 +148,8 @@ func (c command) run(token string) error {
 		_, err = h.Tune(ctx, c.Tuning)
 	case "untune":
 		_, err = h.Untune(ctx, Untuning{For: c.Tuning.For})
+	case "untry":
+		_, err = h.Untune(ctx, Untuning{Trial: true})
 	case "flush":
 		err = nftables.Script("flush ruleset\n").Take(ctx)
 	case "settle":

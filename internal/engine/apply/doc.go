@@ -1,7 +1,8 @@
 // Package apply is the only code that changes the host's network state: it
 // loads artifacts into the kernel, keeps what it loaded on disk, waits for a
 // confirmation and takes back what was not confirmed. The commands apply,
-// confirm, rollback, remove, restore, status, history and plan call it.
+// confirm, rollback, remove, restore, status, history, plan, conntrack tune and doctor --fix
+// call it.
 //
 // Words:
 //
@@ -17,6 +18,9 @@
 //	pending     a generation that returns to what was before it unless somebody
 //	            confirms it; a watcher, a process of its own, sees to that
 //	boot        the generation that restore loads: the last confirmed one
+//	tuned       a setting of the kernel that a command has set beside any policy; a
+//	            record of its own has what it was, from before it was set, and the
+//	            trial that it may be on
 //
 // One change goes:
 //

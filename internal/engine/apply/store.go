@@ -24,6 +24,7 @@ import (
 //	current.json             what runs, what boots, what waits
 //	journal.json             only while a change is under way
 //	journal.step             how far it is
+//	tuned.json               what commands have set beside any policy
 //	generations/N.json       one generation
 //	blobs/SHA256.zst         texts, artifacts and programs, shared
 type store struct {

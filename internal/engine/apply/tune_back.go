@@ -28,8 +28,19 @@ func (s *session) untry(k *tuning) error {
 	return nil
 }
 
-// putBack writes a value, unless somebody else has set another one than Sluice did.
+// putBack writes a value, unless somebody else has set another one than Sluice did. What the
+// policy in force sets goes there when the policy goes.
 func (s *session) putBack(t *TunedSetting, value string, failed *error) bool {
+	var byPolicy *SetByPolicyError
+	if err := s.policed(s.cur.Running, t.Name); errors.As(err, &byPolicy) {
+		if _, known := s.cur.Originals[t.Name]; known {
+			s.cur.Originals[t.Name] = value
+			err = s.saveCurrent(s.cur)
+			*failed = errors.Join(*failed, err)
+			return err == nil
+		}
+		return true
+	}
 	have, err := sysctl.Read(t.Name)
 	switch {
 	case isMissing(err):
@@ -94,20 +105,9 @@ func (h *Host) Untune(ctx context.Context, u Untuning) (*Tuned, error) {
 		if !mine(t) {
 			continue
 		}
-		if err := s.policed(s.cur.Running, t.Name); err != nil {
-			var byPolicy *SetByPolicyError
-			if !errors.As(err, &byPolicy) {
-				return nil, err
-			}
-			// It goes back when the policy goes.
-			if _, known := s.cur.Originals[t.Name]; known {
-				s.cur.Originals[t.Name] = t.Old
-				failed = errors.Join(failed, s.saveCurrent(s.cur))
-			}
-		} else if !s.putBack(&t, t.Old, &failed) {
-			continue
+		if s.putBack(&t, t.Old, &failed) {
+			out.Settings = append(out.Settings, t)
 		}
-		out.Settings = append(out.Settings, t)
 	}
 	if failed != nil {
 		return out, failed

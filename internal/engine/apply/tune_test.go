@@ -273,6 +273,36 @@ func TestTuneRefused(t *testing.T) {
 	l.untuned("")
 }
 
+// TestTunedUnderPolicy: a policy that comes to set what is on trial has the say; the value from
+// before both comes back when the policy goes.
+func TestTunedUnderPolicy(t *testing.T) {
+	t.Parallel()
+	const name = "net.netfilter.nf_conntrack_generic_timeout"
+	for _, back := range []command{{Op: "untune"}, {Op: "untry"}} {
+		l := tracked(t)
+		is := func(want string) {
+			t.Helper()
+			if err := l.ns.Do(func() error {
+				have, err := sysctl.Read(name)
+				if have != want {
+					t.Errorf("%s: it is %s, want %s", back.Op, have, want)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is("600")
+		l.must(command{Op: "tune", Tuning: Tuning{For: TuneTable, Confirm: time.Hour, Settings: []Setting{{name, "55"}}}})
+		l.must(command{Op: "apply", Policy: "timeout77"})
+		is("77")
+		l.must(back)
+		is("77")
+		l.must(command{Op: "remove"})
+		is("600")
+	}
+}
+
 // FuzzTuned: a record that says anything is an error or a record, and never a crash.
 func FuzzTuned(f *testing.F) {
 	whole, err := json.Marshal(&tuning{Format: format, BootID: "x", Tuned: Tuned{Settings: []TunedSetting{{Name: tunedWait, Old: "1", New: "2", Before: "1"}}}})
