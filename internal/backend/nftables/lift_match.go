@@ -1,8 +1,10 @@
 package nftables
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -74,6 +76,32 @@ func impliedBy(field string) []program.Condition {
 			out = append(out, protocolCondition(n)...)
 		}
 	}
+	return out
+}
+
+// looksInto is what nft asks of a packet before an unknown statement looks into its headers,
+// as in "snat to jhash udp sport": the text that it lists does not say that.
+func (s Statement) looksInto() (out []program.Condition) {
+	var said any
+	_ = json.Unmarshal([]byte(s.Name), &said) // what is another thing looks nowhere
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, one := range v {
+				walk(one)
+			}
+		case map[string]any:
+			if header, is := v["payload"].(map[string]any); is {
+				protocol, _ := header["protocol"].(string)
+				out = append(out, impliedBy(protocol)...)
+			}
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				walk(v[key])
+			}
+		}
+	}
+	walk(said)
 	return out
 }
 

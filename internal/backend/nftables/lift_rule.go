@@ -379,6 +379,8 @@ func (w *ruleLifter) implied(s Statement) ([]program.Condition, error) {
 		return append(familyCondition(family), addressCondition(field, inside, false)), nil
 	case Rewrite, SetAdd, VerdictMap:
 		return impliedBy(s.Field), nil
+	case Unknown:
+		return s.looksInto(), nil
 	}
 	return nil, nil
 }
