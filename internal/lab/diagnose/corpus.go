@@ -196,6 +196,7 @@ func aHost(net *testnet.Net) (host *testnet.Namespace, err error) {
 			testnet.End{In: net.Unnamed("gateway"), Device: "eth0", Addresses: []string{"192.0.2.2/24", "2001:db8::2/64"}})
 		host.Route("default4", "192.0.2.2")
 		host.Route("default6", "2001:db8::2")
+		host.Forward() // as what has rules for others does
 		host.ServeTCP("[::]:8080")
 	}))
 }
