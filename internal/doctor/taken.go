@@ -180,6 +180,9 @@ const (
 	rulesMuch  = 0.1 // of a processor
 	rulesPart  = 4   // and of all time that packets take, a fourth
 	fewSamples = 50
+	// longestAsking is how many seconds rules may take of one packet, some 100,000 of them: what
+	// takes longer is of packets of other network namespaces.
+	longestAsking = 0.001
 	// littleTime is the share of a processor below which time is not printed.
 	littleTime = 0.01
 )
@@ -192,7 +195,7 @@ var rulesBusy = Check{
 and a quarter of all that packets take, it is what to make cheaper before anything else. The
 processors are looked at 999 times a second each (perf_event_open, the clock of the processor),
 and where they are in the kernel is told by its functions: that is of all network namespaces
-together, and said where this one has rules of that kind. Functions do not tell tables apart.`,
+together, and said where this one has rules of that kind and packets enough. Functions do not tell tables apart.`,
 	Mend: `Sets in place of runs of rules, the rule for known connections first, what is dropped
 in great numbers before connection tracking; in a policy of Sluice all of that is done.`,
 	Undo: "Load the rules as they were.",
@@ -204,8 +207,12 @@ in great numbers before connection tracking; in a policy of Sluice all of that i
 		for _, t := range s.Taken {
 			all += t.Share
 		}
+		var packets uint64
+		for _, d := range s.Devices {
+			packets += d.Packets
+		}
 		for _, t := range s.Taken {
-			if t.rules == "" || t.Samples < fewSamples || t.Share < rulesMuch || t.Share*rulesPart < all {
+			if t.rules == "" || t.Samples < fewSamples || t.Share < rulesMuch || t.Share*rulesPart < all || t.Share*s.Window.Seconds() > longestAsking*float64(packets) {
 				continue
 			}
 			where := s.asking(t)

@@ -3,6 +3,10 @@ package doctor
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"sluice/internal/importer"
+	"sluice/internal/program"
 )
 
 // TestWhose: a stack belongs to the innermost function that says whose work it is, but
@@ -29,6 +33,23 @@ func TestWhose(t *testing.T) {
 		text := got.What + prefixed(", hook ", got.Hook)
 		if text != want || is != (want != "") {
 			t.Errorf("%s: %q, want %q", calls, text, want)
+		}
+	}
+}
+
+// TestRulesOfOthers: what rules of other network namespaces take is not laid to those here,
+// which have few packets to ask.
+func TestRulesOfOthers(t *testing.T) {
+	for packets, want := range map[uint64]int{5: 0, 5000: 1} {
+		s := &Seen{
+			Window: time.Second, Devices: []Device{{Packets: packets}},
+			Taken: []Taken{{What: "nftables, family inet", Hook: "input", Share: 0.3, Samples: 300, rules: "inet"}},
+			Rules: []*importer.Ruleset{{Tool: "nft", Family: "inet", Table: "t", Program: &program.Program{Hooks: []program.Hook{{Kind: program.Input, Chain: "c"}}}}},
+		}
+		found := 0
+		rulesBusy.look(s, func(Finding) { found++ })
+		if found != want {
+			t.Errorf("%d packets: %d findings, want %d", packets, found, want)
 		}
 	}
 }
