@@ -28,12 +28,16 @@ func topHead(t *engine.Top, width int) []string {
 	default:
 		policy = fmt.Sprintf("generation %d is %s", t.Generation, t.Condition)
 	}
-	first := fmt.Sprintf("%s  %s  of %s", t.Time.Local().Format(time.TimeOnly), policy, english.Duration(time.Duration(t.Seconds*float64(time.Second)).Round(100*time.Millisecond)))
+	first := fmt.Sprintf("%s  %s, over %s", t.Time.Local().Format(time.TimeOnly), policy, english.Duration(time.Duration(t.Seconds*float64(time.Second)).Round(100*time.Millisecond)))
 	var verdicts []string
 	for _, v := range t.Verdicts {
 		verdicts = append(verdicts, fmt.Sprintf("%s %s pkt/s %s", v.Verdict, short(v.PacketRate), bytesShort(v.ByteRate)))
 	}
-	lines := []string{first, strings.Join(verdicts, "   "), topConnections(t.Table), topProcessors(t.Processors, width)}
+	lines := []string{first}
+	if t.Condition != apply.Nothing { // what others drop has no counter
+		lines = append(lines, strings.Join(verdicts, "   "))
+	}
+	lines = append(lines, topConnections(t.Table), topProcessors(t.Processors, width))
 	for i := range lines {
 		lines[i] = cutTo(lines[i], width)
 	}

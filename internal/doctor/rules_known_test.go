@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/internal/doctor"
 )
 
 // TestKnownFirst: the mend is a command, behind which the finding is gone; what undoes it
@@ -64,20 +66,28 @@ func handle(t *testing.T, b *broken) string {
 	return ""
 }
 
-// TestKnownNowhere: before connection tracking no rule knows a connection, so that none is the mend.
+// TestKnownNowhere: before connection tracking no rule knows a connection, so that none is
+// asked for there, and that what drops has to move is the mend.
 func TestKnownNowhere(t *testing.T) {
 	t.Parallel()
 	b := newBroken(t)
 	b.reachable()
-	text := "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"
-	for i := range 30 {
-		text += fmt.Sprintf("-A PREROUTING -d 192.0.2.1/32 -p tcp -s 198.51.100.%d/32 --dport %d -j DROP\n", i, 1000+i)
+	b.tables("iptables-nft", 4, "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
+		strings.Repeat("-A PREROUTING -s 198.51.100.9/32 -j DROP\n", 30)+"-A PREROUTING -p icmp -j DROP\nCOMMIT\n")
+	b.host.Nft("table inet t { chain c { type filter hook prerouting priority -300; ct state established,related accept; meta l4proto ipv6-icmp drop; }; }")
+	found, all := b.examine("too-big-dropped", time.Millisecond)
+	var mends []string
+	for _, f := range found {
+		mends = append(mends, f.Mend...)
 	}
-	b.tables("iptables-nft", 4, text+"COMMIT\n")
-	b.host.Nft("table inet t { chain c { type filter hook prerouting priority -300; ct state established accept; " + strings.Repeat("tcp dport 1 ip saddr 192.0.2.9 accept; tcp dport 2 ip saddr 192.0.2.9 accept; ", 15) + "}; }")
-	found, all := b.examine("established-late", time.Millisecond)
-	if len(found) != 2 || !slices.Contains(found[0].Mend, "move these rules to table mangle: raw comes before connection tracking, where no rule knows a connection") || !slices.Contains(found[1].Mend, "give chain c the priority -150: at -300 it comes before connection tracking, where no rule knows a connection") {
+	if !slices.Equal(mends, []string{
+		"move these rules to table mangle: raw comes before connection tracking, where no rule knows a connection",
+		"give chain c the priority -150: at -300 it comes before connection tracking, where no rule knows a connection",
+	}) {
 		t.Errorf("%+v", all)
+	}
+	if found, _ := b.examine("established-late", time.Millisecond); len(found) > 0 {
+		t.Errorf("asked for where none is known: %+v", found)
 	}
 }
 
@@ -107,6 +117,26 @@ func TestSetInPlace(t *testing.T) {
 	} {
 		if !slices.Contains(mends, want) {
 			t.Errorf("no mend %q: %+v", want, all)
+		}
+	}
+}
+
+// TestFullQueue: who does not take connections in time is named, with its queue.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	b := newBroken(t)
+	b.listener("192.0.2.1:80", 0)
+	b.dial("192.0.2.1:80", 30)
+	for deadline := time.Now().Add(time.Minute); ; {
+		found, all := b.examine("listen-queue", time.Second)
+		if len(found) == 1 && slices.ContainsFunc(found[0].Evidence, func(e doctor.Evidence) bool {
+			who, queue, _ := strings.Cut(e.Text, " at 192.0.2.1:80: ")
+			return who != "a program" && queue == "1 wait, its backlog is 0" && strings.HasPrefix(found[0].Mend[0], "find out why "+who+" at 192.0.2.1:80 is slow")
+		}) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", all)
 		}
 	}
 }

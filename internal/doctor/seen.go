@@ -37,6 +37,7 @@ type Seen struct {
 	Log        Log
 	Loggers    []Program
 	Listening  []Listener
+	Queues     []Queue
 	Waiting    []Endpoint // of programs of the host, loopback among them
 	Files      Files
 	Rules      []*importer.Ruleset // of all tools but Sluice

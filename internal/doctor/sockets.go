@@ -25,6 +25,13 @@ type Connection struct {
 	Program       string // "a program" where it cannot be told
 }
 
+// Queue is that of a listening socket, with half of its backlog waiting or more.
+type Queue struct {
+	At            netip.AddrPort
+	Program       string // "a program" where it cannot be told
+	Waiting, Room uint32
+}
+
 // mostOutgoing bounds whose answers are asked of rules.
 const mostOutgoing = 200
 
@@ -59,6 +66,9 @@ func (s *Seen) seeListening() {
 	}
 	peers, at := map[uint16][]netip.Addr{}, map[netip.AddrPort]bool{}
 	for _, l := range all {
+		if l.Waiting > 0 && l.Waiting >= l.Room/2 {
+			s.Queues = append(s.Queues, Queue{l.Local, programOf(owners[l.Inode]), l.Waiting, l.Room})
+		}
 		if l.State != socket.Listen || at[l.Local] { // SO_REUSEPORT: a socket for each worker
 			continue
 		}
@@ -78,11 +88,7 @@ func (s *Seen) seeListening() {
 			peers[c.Local.Port()] = append(of, c.Remote.Addr())
 		}
 		if !listens && !c.Remote.Addr().IsLoopback() && len(s.Outgoing) < mostOutgoing {
-			who := "a program"
-			if of := owners[c.Inode]; len(of) > 0 {
-				who = of[0].Name
-			}
-			s.Outgoing = append(s.Outgoing, Connection{c.Local, c.Remote, who})
+			s.Outgoing = append(s.Outgoing, Connection{c.Local, c.Remote, programOf(owners[c.Inode])})
 		}
 	}
 	for i := range s.Listening {
@@ -99,6 +105,13 @@ func (s *Seen) seeListening() {
 			}
 		}
 	}
+}
+
+func programOf(who []process.Process) string {
+	if len(who) == 0 {
+		return "a program"
+	}
+	return who[0].Name
 }
 
 // seeOpenFiles reads how many files the machine has open (Documentation/admin-guide/sysctl/fs.rst).

@@ -107,6 +107,9 @@ func badUse(cmd *cobra.Command, text string) string {
 	if found := unknownLetter.FindStringSubmatch(text); found != nil {
 		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
 	}
+	if strings.HasPrefix(text, "flag needs an argument") {
+		return text + "\nhint: " + cmd.CommandPath() + " --help says what it takes"
+	}
 	return text
 }
 
@@ -135,6 +138,9 @@ func meantCommand(cmd *cobra.Command, quoted string) string {
 	}
 	if slices.Contains(inPolicy, strings.ToLower(word)) && !cmd.HasParent() {
 		return "rules are in the policy file: sluice edit changes it, and loads it"
+	}
+	if !cmd.HasAvailableSubCommands() {
+		return cmd.CommandPath() + " takes no argument; its --help says what it takes"
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

@@ -25,6 +25,9 @@ type Socket struct {
 	Device   int            // index that it is bound to, 0 is none
 	UID      uint32
 	Inode    uint32 // 0: no process holds it any more
+	// Waiting is how many connections of a socket of TCP that listens wait to be accepted,
+	// and Room its backlog; one more than that finds room.
+	Waiting, Room uint32
 }
 
 // State is a socket's state as the kernel numbers it (include/net/tcp_states.h);
@@ -72,6 +75,7 @@ const (
 	requestStates = 4 + idSize       // of it
 	answerSize    = 4 + idSize + 5*4 // struct inet_diag_msg
 	answerUser    = answerSize - 2*4 // of it
+	answerQueue   = answerSize - 4*4 // of it: idiag_rqueue, idiag_wqueue
 	allStates     = 1<<13 - 1        // TCPF_*
 )
 
@@ -85,13 +89,17 @@ func tcpSocket(m []byte) (Socket, bool) {
 		family, size = 6, 16
 	}
 	id := m[4:]
-	return Socket{
+	s := Socket{
 		Protocol: "tcp", Family: family, State: State(m[1]),
 		Local:  endpoint(id[4:4+size], binary.BigEndian.Uint16(id), family),
 		Remote: endpoint(id[20:20+size], binary.BigEndian.Uint16(id[2:]), family),
 		Device: int(binary.NativeEndian.Uint32(id[36:])),
 		UID:    binary.NativeEndian.Uint32(m[answerUser:]), Inode: binary.NativeEndian.Uint32(m[answerUser+4:]),
-	}, true
+	}
+	if s.State == Listen {
+		s.Waiting, s.Room = binary.NativeEndian.Uint32(m[answerQueue:]), binary.NativeEndian.Uint32(m[answerQueue+4:])
+	}
+	return s, true
 }
 
 // UDP returns every UDP socket of both families that has a local port.
@@ -133,12 +141,16 @@ func convert(protocol string, s *netlink.Socket) Socket {
 	if s.Family == unix.AF_INET6 {
 		family = 6
 	}
-	return Socket{
+	out := Socket{
 		Protocol: protocol, Family: family, State: State(s.State),
 		Local:  endpoint(s.ID.Source, s.ID.SourcePort, family),
 		Remote: endpoint(s.ID.Destination, s.ID.DestinationPort, family),
 		Device: int(s.ID.Interface), UID: s.UID, Inode: s.INode,
 	}
+	if out.State == Listen {
+		out.Waiting, out.Room = s.RQueue, s.WQueue
+	}
+	return out
 }
 
 func endpoint(ip net.IP, port uint16, family int) netip.AddrPort {
