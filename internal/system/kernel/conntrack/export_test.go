@@ -5,6 +5,12 @@ import "time"
 // AdoptWithin is Adopt with so much room in the table.
 var AdoptWithin = adoptWithin
 
+// CountBegunUpTo is CountBegun with so many messages a second.
+var CountBegunUpTo = countBegun
+
+// Told is how many messages there were.
+func (b *Begun) Told() uint64 { return b.told }
+
 // ParseEvents is for a fuzzer.
 var ParseEvents = parseEvents
 
