@@ -205,7 +205,7 @@ func (v *topView) screen(width, height int) [][]topSpan {
 	}
 	put(plainMark, head...)
 	if t := look.Table; t != nil && t.Percent() >= fullPercent {
-		rows[2][0].mark = badMark
+		rows[len(rows)-2][0].mark = badMark
 	}
 	foot := []string{cutTo(v.foot(), width)}
 	if len(look.Missing) > 0 && v.detail == nil {
