@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +47,8 @@ Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 			}
 			if !q.Once && onScreen(cmd) {
 				ctx, stop := command.Interruptible(cmd)
+				defer stop()
+				ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal may be there still
 				defer stop()
 				return showTopScreen(ctx, cmd, q)
 			}
