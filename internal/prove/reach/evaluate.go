@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -59,7 +60,7 @@ func Evaluate(p *program.Program, pkt packet.Packet, way Way) Result {
 			break // it was given up half way
 		}
 		if left < 0 {
-			e.doubts = append(e.doubts, fmt.Sprintf("what comes behind the %d rules that it is asked by first", maxAsked))
+			e.doubts = append(e.doubts, cmp.Or(e.lost, fmt.Sprintf("what comes behind the %d rules that it is asked by first", maxAsked)))
 		}
 		r.Doubts, r.Assumed, r.Done = e.doubts, e.assumed, e.done
 		results = append(results, r)
@@ -182,6 +183,7 @@ type evaluation struct {
 	met     program.Origin // of the element by which the present rule matches
 	depth   int
 	left    int    // rules that may still be asked; below 0: it was given up
+	lost    string // where, if that is not for their number
 	meter   *Meter // nil: nobody listens
 }
 
@@ -282,12 +284,14 @@ func (e *evaluation) base(h program.Hook) (Result, bool) {
 	return Result{Verdict: o.verdict, Rule: o.rule, Hook: h.Kind, Chain: h.Chain, Packet: e.packet}, true
 }
 
-// maxDepth is the kernel's own bound of jumps (NFT_JUMP_STACK_SIZE).
+// maxDepth is how many jumps into one another are followed. It is the bound of nf_tables
+// (NFT_JUMP_STACK_SIZE); legacy iptables has none.
 const maxDepth = 16
 
 func (e *evaluation) chain(c *program.Chain) outcome {
 	if e.depth++; e.depth > maxDepth {
 		e.depth--
+		e.left, e.lost = -1, fmt.Sprintf("what comes behind %d jumps into one another", maxDepth)
 		return outcome{verdict: program.Drop}
 	}
 	defer func() { e.depth-- }()

@@ -275,3 +275,21 @@ func TestStateBeforeTracking(t *testing.T) {
 		}
 	}
 }
+
+// TestDeepJumps: who jumps deeper than nf_tables may, as legacy iptables can, is not said to drop.
+func TestDeepJumps(t *testing.T) {
+	p := &program.Program{Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "0"}}}
+	const deep = 10_000
+	for i := range deep {
+		p.Chains = append(p.Chains, program.Chain{Name: strconv.Itoa(i), Rules: []program.Rule{{Actions: []program.Action{program.Jump{Chain: strconv.Itoa(i + 1)}}}}})
+	}
+	p.Chains = append(p.Chains, program.Chain{Name: strconv.Itoa(deep)})
+	pkt := packet.Packet{Source: addr("192.0.2.1"), Destination: addr("198.51.100.1"), Protocol: packet.TCP, Port: 22}
+	if got := Evaluate(p, pkt, In); got.Certain || len(got.Doubts) != 1 || !strings.Contains(got.Doubts[0], "16 jumps") {
+		t.Errorf("%+v", got)
+	}
+	p.Hooks[0].Chain = strconv.Itoa(deep - maxDepth + 1)
+	if got := Evaluate(p, pkt, In); !got.Certain || got.Verdict != program.Accept {
+		t.Errorf("%+v", got)
+	}
+}
