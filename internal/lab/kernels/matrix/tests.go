@@ -14,9 +14,10 @@ import (
 )
 
 // coreTests are what is asked of the kernel, every construct that is written into it
-// at once, every example, and the facts that the design rests on: emulation is some
+// at once, every example, the facts that the design rests on, and hosts that are ill by what is the
+// whole machine's: emulation is some
 // thirty times slower than the machine.
-const coreTests = "^Test(Capabilities|ConstructsTogether|Accelerate|WordsTogether|WordsOfNAT|Example|Fact)"
+const coreTests = "^Test(Capabilities|ConstructsTogether|Accelerate|WordsTogether|WordsOfNAT|Example|Fact|MachineIllnesses)"
 
 // testPackage is one whose tests make network namespaces, which the rest say nothing
 // about, and those of its tests that were named.
