@@ -110,18 +110,6 @@ func waiting(tcp []socket.Socket) (out []Endpoint, err error) {
 	return out, err
 }
 
-// takes says whether some of the endpoints takes packets to an address and port. A socket
-// at :: takes IPv4 too, unless it is told not to.
-func takes(all []Endpoint, protocol uint8, to netip.AddrPort) bool {
-	for _, e := range all {
-		at := e.At.Addr()
-		if e.Protocol == protocol && e.At.Port() == to.Port() && (at == to.Addr() || at == netip.IPv6Unspecified() || at.IsUnspecified() && at.Is4() == to.Addr().Is4()) {
-			return true
-		}
-	}
-	return false
-}
-
 // rewrites says that rules of the container's own may lead a packet to it elsewhere, or
 // that it cannot be told.
 func (c *Container) rewrites(p packet.Packet) bool {

@@ -198,3 +198,13 @@ func aPacket(family int) packet.Packet {
 	}
 	return p
 }
+
+// fromInternet is a packet from there to the host; not ok where no route leads there.
+func (s *Seen) fromInternet(family int) (p packet.Packet, ok bool) {
+	return s.arrives(aPacket(family).Source)
+}
+
+// rewriter names the rule that gives a packet another destination.
+func rewriter(r *importer.Ruleset, p packet.Packet) string {
+	return byText(r, reach.Result{Rule: acting(r.Program, p, packet.In, rewritesDestination)})
+}

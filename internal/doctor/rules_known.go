@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"sluice/internal/importer"
 	"sluice/internal/program"
@@ -37,29 +36,4 @@ func letKnown(r *importer.Ruleset, kind program.HookKind, chain string) (mend, u
 	}
 	rule := b.Chain + " -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 	return []string{command + " -I " + rule}, []string{command + " -D " + rule}
-}
-
-// setFor says what a set asks in place of a run of rules.
-func setFor(r *importer.Ruleset, u run) string {
-	word := map[program.Field]string{program.Source: "saddr", program.Destination: "daddr", program.SourcePort: "sport", program.Port: "dport"}[u.field]
-	if r.Table != "" {
-		if words := strings.Fields(u.first.Text); slices.Index(words, word) > 0 {
-			return fmt.Sprintf("one rule in their place, with %s %s { … }", words[slices.Index(words, word)-1], word)
-		}
-		return "one rule in their place, with a set { … }"
-	}
-	if word == "" {
-		return "a chain of their own, and one rule that leads there what they are about"
-	}
-	kind, side := "bitmap:port range 0-65535", "dst"
-	if strings.HasSuffix(word, "addr") {
-		kind = "hash:net"
-		if r.Family == "ip6" {
-			kind += " family inet6"
-		}
-	}
-	if word[0] == 's' {
-		side = "src"
-	}
-	return fmt.Sprintf("ipset create NAME %s; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME %s", kind, side)
 }

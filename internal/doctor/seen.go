@@ -239,3 +239,7 @@ func (s *Seen) number(name string) uint64 {
 	}
 	return n
 }
+
+// judgedSeconds is how long a window is at least before shares of a processor's time, which
+// is counted in units of 10 ms, are judged.
+const judgedSeconds = 0.5

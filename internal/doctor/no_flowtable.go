@@ -11,15 +11,6 @@ import (
 	"sluice/internal/prove/check"
 )
 
-const (
-	// From so many forwarded packets a second a missing flowtable is worth a remark, and a
-	// warning.
-	forwardsMuch, forwardsVeryMuch = 1000, 5000
-	// knownPackets is how many packets a connection has at least, on average, before they
-	// are mostly of known ones: the first ones never go by a flowtable.
-	knownPackets = 10
-)
-
 var noFlowtable = Check{
 	ID:    "no-flowtable",
 	What:  "packets of known connections pass all of the forward path, since there is no flowtable",
@@ -70,6 +61,15 @@ nft_flow_offload, which those of distributions have.`,
 		say(f)
 	},
 }
+
+const (
+	// From so many forwarded packets a second a missing flowtable is worth a remark, and a
+	// warning.
+	forwardsMuch, forwardsVeryMuch = 1000, 5000
+	// knownPackets is how many packets a connection has at least, on average, before they
+	// are mostly of known ones: the first ones never go by a flowtable.
+	knownPackets = 10
+)
 
 // forwards says that a ruleset asks packets that are forwarded.
 func forwards(r *importer.Ruleset) bool {

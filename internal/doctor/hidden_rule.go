@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"sluice/internal/base/english"
-	"sluice/internal/importer"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
@@ -88,66 +87,4 @@ func wholly(c *program.Chain, hidden map[int]int, from int) bool {
 		}
 	}
 	return true
-}
-
-const (
-	muchTraffic = 1_000_000 // packets that came by a rule, from here on worth a remark
-	manyIdle    = 10        // rules of a chain
-)
-
-var unhitRules = Check{
-	ID:    "rules-unhit",
-	What:  "many rules of a chain have counted nothing, while a million packets were counted behind them",
-	Least: check.Remark,
-	Why: `A rule is asked whether or not it ever matches. Looked at are the counters of rules and of
-the policies of chains: a packet that was counted by a rule has come by all that stand above it
-in its chain. Counters begin with the rule, so one that was added today has counted little by
-right; rules of nftables count only where they say "counter". Said from ten rules of a chain
-on. What waits for rare packets has to stay, and may stand further down.`,
-	Mend: "Ask whether somebody needs them still; a set or a chain of its own for what few packets concern.",
-	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
-	look: func(s *Seen, say func(Finding)) {
-		for _, r := range s.Rules {
-			for i := range r.Program.Chains {
-				idle, behind := idleRules(r, &r.Program.Chains[i])
-				if len(idle) < manyIdle {
-					continue
-				}
-				first, last := idle[0], idle[len(idle)-1]
-				say(Finding{
-					Text: fmt.Sprintf("%s of %s, chain %s, have counted nothing, and %s packets were counted behind them", english.Plural(len(idle), "rule"), toolOf(r), first.Chain, english.Grouped(behind)),
-					Evidence: []Evidence{
-						found(toolOf(r), "rule %d, 0 packets: %s", first.Number, clip(first.Text)), found(toolOf(r), "rule %d, 0 packets: %s", last.Number, clip(last.Text)),
-					},
-					Cost: fmt.Sprintf("some %.0f ns for each packet that comes by them", ruleCost(r, len(idle))),
-					Mend: []string{"ask whether somebody needs them still; one set, or a chain of their own behind one condition, for those that stay"},
-				})
-			}
-		}
-	},
-}
-
-// idleRules are those of a chain that have counted nothing, and that many packets have come
-// by; and the least of how many came by each.
-func idleRules(r *importer.Ruleset, c *program.Chain) (idle []*importer.Rule, behind uint64) {
-	came := uint64(0) // the most that was counted at one place behind
-	for i := range r.Bases {
-		if r.Program.Hooks[i].Chain == c.Name && r.Bases[i].Count != nil {
-			came = r.Bases[i].Count.Packets
-		}
-	}
-	for i := len(c.Rules) - 1; i >= 0; i-- {
-		rule := r.Rules[c.Rules[i].ID]
-		if rule == nil || rule.Count == nil || i > 0 && c.Rules[i-1].ID == c.Rules[i].ID {
-			continue
-		}
-		if rule.Count.Packets == 0 && came >= muchTraffic {
-			if idle = append(idle, rule); behind == 0 {
-				behind = came
-			}
-		}
-		came = max(came, rule.Count.Packets)
-	}
-	slices.Reverse(idle)
-	return idle, behind
 }

@@ -75,23 +75,6 @@ func (s *Seen) hairpin(r *importer.Ruleset, family int, of service, say func(Fin
 	})
 }
 
-// beside is another address of the network of a device that has this one in it; invalid
-// where there is none.
-func (s *Seen) beside(d *Device, a netip.Addr) netip.Addr {
-	for _, network := range d.Addresses {
-		if network.Contains(a) {
-			b := network.Masked().Addr().Next()
-			for range 4 {
-				if b != a && !s.own(b) && network.Contains(b.Next()) {
-					return b
-				}
-				b = b.Next()
-			}
-		}
-	}
-	return netip.Addr{}
-}
-
 // hairpinOwn asks for a service from the host itself, at 127.0.0.1.
 func (s *Seen) hairpinOwn(r *importer.Ruleset, of service, say func(Finding)) {
 	local := loopbackOf(netip.IPv4Unspecified())

@@ -8,7 +8,6 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
-	"sluice/internal/importer"
 	"sluice/internal/program"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/reach"
@@ -78,11 +77,6 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 	},
 }
 
-// fromInternet is a packet from there to the host; not ok where no route leads there.
-func (s *Seen) fromInternet(family int) (p packet.Packet, ok bool) {
-	return s.arrives(aPacket(family).Source)
-}
-
 // closedToHost names what surely drops a packet at hook input that no rule gives another
 // destination; "" is nothing.
 func (s *Seen) closedToHost(p packet.Packet) string {
@@ -96,11 +90,6 @@ func (s *Seen) closedToHost(p packet.Packet) string {
 		}
 	}
 	return ""
-}
-
-// rewriter names the rule that gives a packet another destination.
-func rewriter(r *importer.Ruleset, p packet.Packet) string {
-	return byText(r, reach.Result{Rule: acting(r.Program, p, packet.In, rewritesDestination)})
 }
 
 // holdsContainers says that a device is a bridge with a port of the kind that containers

@@ -1,0 +1,43 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/base/english"
+	"sluice/internal/prove/check"
+)
+
+var bridgedFrames = Check{
+	ID:    "bridged-frames",
+	What:  "frames between the ports of a bridge pass the rules of iptables and nftables",
+	Least: check.Remark,
+	Why: `The module br_netfilter, which Docker and Kubernetes load, sends each bridged frame of IP
+through connection tracking and the chains of routed packets. That costs what a routed packet
+costs, and rules of forward may drop what only a bridge passes on. Containers behind a bridge
+may need it for published ports; virtual machines do not.`,
+	Mend:   "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
+	Undo:   "Write 1.",
+	ByHand: "containers behind a bridge may rely on it for the ports that they publish",
+	look: func(s *Seen, say func(Finding)) {
+		f := Finding{}
+		for _, name := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
+			if s.setting(name) == "1" {
+				f.Evidence = append(f.Evidence, found("sysctl "+name, "1"))
+				f.Mend = append(f.Mend, "sysctl -w "+name+"=0")
+				f.Undo = append(f.Undo, "sysctl -w "+name+"=1")
+			}
+		}
+		ports := 0
+		for _, d := range s.Devices {
+			if i := slices.IndexFunc(s.Devices, func(m Device) bool { return m.Index == d.Master && m.Kind == "bridge" }); i >= 0 && d.Up {
+				ports++
+			}
+		}
+		if len(f.Evidence) == 0 || ports < 2 { // nobody bridges
+			return
+		}
+		f.Text = fmt.Sprintf("bridged frames pass the firewall: br_netfilter is on, and %s of bridges are up", english.Plural(ports, "port"))
+		say(f)
+	},
+}

@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"sluice/internal/base/english"
+	"sluice/internal/importer"
+	"sluice/internal/prove/check"
+)
+
+var setKind = Check{
+	ID:    "set-kind",
+	What:  "a set is of a kind that costs more than another one would",
+	Least: check.Remark,
+	Why: `A hash of prefixes (hash:net of ipset) is looked up once for each length of prefix that is
+in it; from 24 lengths on, the tree of an interval set of nftables costs less. The other way
+round, an interval set that has only single addresses costs a step for each time that its size
+doubles, where a hash, which a set without "flags interval" is, costs one. Said from 1,024
+addresses on. Whoever adds prefixes to it later needs it as it is.`,
+	Mend: "The other kind, where nobody needs this one.",
+	Undo: "Make the set as it was.",
+	look: func(s *Seen, say func(Finding)) {
+		s.eachSet(func(_ *importer.Ruleset, set importer.Set, from string) {
+			switch {
+			case set.Lengths >= manyLengths && strings.HasPrefix(set.Type, "hash:"):
+				say(Finding{
+					Text:     fmt.Sprintf("the set %s has prefixes of %d lengths, and a packet is looked up once for each", set.Name, set.Lengths),
+					Evidence: []Evidence{found(from, "%s, %d entries of %d lengths", set.Type, set.Entries, set.Lengths)},
+					Cost:     fmt.Sprintf("some %.0f ns for each packet that is not in it", lengthNS*float64(set.Lengths)),
+					Mend:     []string{"an interval set of nftables; or prefixes of fewer lengths: two /25 for a /24 cost less than a length of their own"},
+				})
+			case set.Ranges && set.Single && set.Entries >= manySingle:
+				say(Finding{
+					Text:     fmt.Sprintf("the set %s is made for ranges and has %s single addresses", set.Name, english.Grouped(uint64(set.Entries))), //nolint:gosec // a count
+					Evidence: []Evidence{found(from, "%s, flags interval, no range among its elements", set.Type)},
+					Cost:     fmt.Sprintf("some %.0f ns more than a hash, for each packet that is looked up", doublingNS*math.Log2(float64(set.Entries))),
+					Mend:     []string{"the set without flags interval, where nobody adds prefixes to it"},
+				})
+			}
+		})
+	},
+}
+
+const (
+	manyLengths = 24   // of prefixes, in a hash
+	manySingle  = 1024 // addresses, in a tree
+	// Of 8,000 entries that a packet is in none of, on kernel 6.18: a hash:net of 17 lengths
+	// beside one of a single length (949 and 1,660 ns), and an interval set beside a hash
+	// (945 and 1,505 ns), by sluice-lab bench packet.
+	lengthNS, doublingNS = 40.0, 43.0
+)

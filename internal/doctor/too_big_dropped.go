@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/prove/check"
+)
+
+var tooBigDropped = Check{
+	ID:    "too-big-dropped",
+	What:  "rules drop the messages that tell a sender that its packets are too large",
+	Least: check.Warning,
+	Why: `Where a link on the way takes less than the sender sends, its router drops the packet and
+says so by ICMP (type 3 code 4, of IPv6 type 2). Whoever drops that message makes a black hole:
+connections open, small answers come, and large ones hang for ever. Asked are such a message
+about a known connection of the host, and, where it forwards, one to a host behind it and one
+that the host itself sends; said where connections of that way work, and the message is surely
+dropped.`,
+	Mend: `"ct state established,related accept" before all that drops ICMP; of IPv6, icmpv6 type
+packet-too-big accept as well.`,
+	Undo: "Take that rule away.",
+	look: func(s *Seen, say func(Finding)) {
+		for _, family := range []int{4, 6} {
+			p, ok := s.fromInternet(family)
+			if !ok {
+				continue
+			}
+			ways := []aWay{{packet.In, p, "to the host"}}
+			if s.anyDevice(fmt.Sprintf("net.ipv%d.conf.", family), ".forwarding") {
+				ways = append(ways, aWay{packet.Out, p.Mirror(), "that the host sends"})
+				for _, d := range s.inside(family, p.In) {
+					to := p
+					to.Out, to.Destination, to.DestinationLocal = d.device.Name, d.address, packet.No
+					ways = append(ways, aWay{packet.Through, to, "to hosts behind " + d.device.Name})
+				}
+			}
+			for _, w := range ways {
+				known := w.p
+				known.Protocol, known.SourcePort, known.Port, known.Flags, known.State, known.Reply = packet.TCP, 443, someEphemeral, packet.ACK, packet.Established, true
+				if !s.passes(known, w.way) {
+					continue
+				}
+				r, got := s.droppedOn(tooBig(w.p), w.way)
+				if r == nil {
+					continue
+				}
+				mend, undo := letKnown(r, got.Hook, got.Chain)
+				say(Finding{
+					Text:     fmt.Sprintf("packet-too-big messages of IPv%d %s are dropped by %s", family, w.what, byText(r, got)),
+					Evidence: []Evidence{found(toolOf(r), "%s from %s to %s, related, at hook %s: dropped; tcp of the same connection: let through", tooBigName(family), w.p.Source, w.p.Destination, got.Hook)},
+					Cost:     "connections that cross a smaller link hang at the first large packet",
+					Mend:     mend,
+					Undo:     undo,
+				})
+			}
+		}
+	},
+}
+
+// aWay is a packet, and where it goes.
+type aWay struct {
+	way  packet.Way
+	p    packet.Packet
+	what string
+}
+
+func tooBigName(family int) string {
+	return map[int]string{4: "icmp type 3 code 4", 6: "icmpv6 type 2"}[family]
+}
