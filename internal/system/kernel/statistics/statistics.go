@@ -22,8 +22,10 @@ type Time struct {
 }
 
 // Processors reads /proc/stat: one Time a processor, by their numbers.
-func Processors() ([]Time, error) {
-	proc, err := procfs.NewDefaultFS()
+func Processors() ([]Time, error) { return processors("/proc") }
+
+func processors(root string) ([]Time, error) {
+	proc, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +53,10 @@ type Backlog struct {
 }
 
 // Backlogs reads /proc/net/softnet_stat.
-func Backlogs() ([]Backlog, error) {
-	proc, err := procfs.NewFS("/proc/thread-self")
+func Backlogs() ([]Backlog, error) { return backlogs("/proc/thread-self") }
+
+func backlogs(root string) ([]Backlog, error) {
+	proc, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +73,10 @@ func Backlogs() ([]Backlog, error) {
 
 // ObjectBytes is how many bytes the kernel takes for one object of a slab, padding included;
 // 0 where /proc/slabinfo does not name it. Reading it needs root.
-func ObjectBytes(slab string) (uint64, error) {
-	proc, err := procfs.NewDefaultFS()
+func ObjectBytes(slab string) (uint64, error) { return objectBytes("/proc", slab) }
+
+func objectBytes(root, slab string) (uint64, error) {
+	proc, err := procfs.NewFS(root)
 	if err != nil {
 		return 0, err
 	}

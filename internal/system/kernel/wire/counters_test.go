@@ -17,3 +17,14 @@ func TestParseDevices(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCounters: what is cut off, or is no such file, has some counters or none.
+func FuzzCounters(f *testing.F) {
+	f.Add("Ip: Forwarding InReceives\nIp: 1 7\nIcmp: InMsgs\nIcmp: 3\n")
+	f.Add("Ip: a b c\nIp: 1\n\nIp:\n")
+	f.Add(" face |bytes\n lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
+	f.Fuzz(func(_ *testing.T, text string) {
+		parseTwoLines(text, map[string]uint64{})
+		parseDevices(text, map[string]uint64{})
+	})
+}
