@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// traceRate is how many packets are followed each second of those that arrive, and how
+	// TraceRate is how many packets are followed each second of those that arrive, and how
 	// many of those that local sockets send.
-	traceRate = 100
+	TraceRate = 100
 	// rereadLegacy is how often legacy iptables is looked at for changes, of which the kernel
 	// tells nobody.
 	rereadLegacy = 10 * time.Second
@@ -63,7 +63,7 @@ func (h *Host) traceDrops(ctx context.Context) (*dropTracer, error) {
 	t.all.Go(func() {
 		err := h.Netns.Do(func() error {
 			return sampler.Sample(ctx, trace.Sampling{
-				Rate: traceRate,
+				Rate: TraceRate,
 				Read: func() { t.read(ctx) },
 				Begun: func(notes []string) {
 					for _, n := range notes {

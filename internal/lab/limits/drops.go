@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/addrset"
+	"sluice/internal/engine"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/stats"
 	"sluice/internal/system/kernel/drops"
@@ -16,6 +19,7 @@ const (
 	unwatchedAgain = "a flood that a rule drops, again"
 	watched        = "the same, watched as sluice drops does"
 	unbounded      = "the same, without rests"
+	traced         = "the same, traced as sluice drops --trace does"
 	byStatistics   = "the program, by the kernel's statistics"
 )
 
@@ -87,13 +91,13 @@ func (b *bench) drops() (_ lookup, err error) {
 			each, failed := w.RunTime()
 			taken[byStatistics] = append(taken[byStatistics], each)
 			return errors.Join(err, failed, measures.Close())
-		}))
+		}), b.tracing(inside, func() error { return flood(traced, injections) }))
 		if err != nil {
 			return nil, err
 		}
 	}
 	b.say("UDP from 65,536 sources, dropped by one rule at the input hook; %d packets a second are copied.", copies)
-	for _, name := range []string{unwatched, unwatchedAgain, watched, unbounded, byStatistics} {
+	for _, name := range []string{unwatched, unwatchedAgain, watched, unbounded, traced, byStatistics} {
 		b.add("a packet of a flood", name, whole, "ns", taken[name])
 	}
 	return func(_, of string) stats.Series { return taken[of] }, nil
@@ -117,4 +121,26 @@ func (b *bench) watching(number uint32, rests bool, f func(*drops.Watcher) error
 	err = f(w)
 	stop()
 	return errors.Join(err, <-copied)
+}
+
+// tracing runs f while packets of a namespace are traced.
+func (b *bench) tracing(inside *netns.Namespace, f func() error) error {
+	ctx, stop := context.WithCancel(b)
+	defer stop()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- inside.Do(func() error {
+			return nftables.New().(trace.Sampler).Sample(ctx, trace.Sampling{
+				Rate: engine.TraceRate, Read: func() {}, Begun: func([]string) { close(begun) }, Dropped: func(*trace.Result) {}, Counted: func(trace.Sampled) {},
+			})
+		})
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		return err
+	}
+	err := f()
+	stop()
+	return errors.Join(err, <-ended)
 }
