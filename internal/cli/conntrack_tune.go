@@ -37,7 +37,7 @@ Exit status: 0 the table may stay as it is, 1 there is something to change, or i
 			if err != nil {
 				return err
 			}
-			return answer(cmd, p, len(p.Settings) > 0, func(w io.Writer) { printTablePlan(w, cmd, p) })
+			return answer(cmd, p, len(p.Settings)+len(p.Left) > 0, func(w io.Writer) { printTablePlan(w, cmd, p) })
 		}),
 	}
 	addWish(cmd, &w)
@@ -100,7 +100,7 @@ use, or it failed: nothing changed then.`,
 				printTablePlan(cmd.OutOrStdout(), cmd, p)
 			}
 			if len(in.Settings) == 0 && (!in.Persist || len(p.Tuned.Settings) == 0) {
-				return answer(cmd, p.Tuned, false, func(io.Writer) {})
+				return answer(cmd, p.Tuned, len(p.Left) > 0, func(io.Writer) {})
 			}
 			if err := agreed(cmd, "set this?", "settings of the machine change"); err != nil {
 				return err
@@ -178,7 +178,10 @@ func printTablePlan(w io.Writer, cmd *cobra.Command, p *engine.TablePlan) {
 	for _, t := range p.Tuned.Settings {
 		fmt.Fprintf(w, "set before: %s = %s, was %s\n", t.Name, t.New, t.Old)
 	}
-	if len(p.Settings) == 0 {
+	switch {
+	case len(p.Left) > 0 && len(p.Settings) == 0:
+		fmt.Fprintln(w, "nothing can be set from here")
+	case len(p.Settings) == 0:
 		fmt.Fprintln(w, "nothing to change")
 	}
 }

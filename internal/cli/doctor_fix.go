@@ -100,7 +100,7 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 		return command.Found(c.ID + " has no setting to change: they are as they should be")
 	}
 	for _, s := range in.Settings {
-		fmt.Fprintf(to, "sets %s to %s\n", s.Name, s.Value)
+		fmt.Fprintf(to, "to be set: %s = %s\n", s.Name, s.Value)
 	}
 	if confirm > 0 {
 		fmt.Fprintf(to, "goes back by itself after %s unless it is confirmed; later: %s\n", english.Duration(confirm), undoText(cmd, c.ID))
