@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,10 @@ func programsAt(device, place int) ([]uint32, error) {
 // that opens such an object.
 func info(open int, id uint32, size int) ([]byte, error) {
 	fd, err := bpf(open, &struct{ id, next, flags uint32 }{id: id})
+	for deadline := time.Now().Add(time.Second); errors.Is(err, unix.EAGAIN) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // somebody is just making it (bpf_link_by_id of kernel/bpf/syscall.c)
+		fd, err = bpf(open, &struct{ id, next, flags uint32 }{id: id})
+	}
 	if err != nil {
 		return nil, err
 	}

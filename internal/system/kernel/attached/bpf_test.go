@@ -1,6 +1,7 @@
 package attached
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -80,5 +81,54 @@ func TestQueryWritesWithin(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A link that is just being made has an id that opens nothing yet.
+func TestLinksBeingMade(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	here := testnet.New(t).Unnamed("here")
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "comes_and_goes", Type: ebpf.Netfilter, AttachType: ebpf.AttachNetfilter, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+	})
+	if err != nil {
+		t.Skipf("the kernel takes no program at netfilter hooks: %v", err)
+	}
+	defer program.Close()
+	end, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- here.Do(func() error {
+			for {
+				select {
+				case <-end:
+					return nil
+				default:
+				}
+				l, err := link.AttachNetfilter(link.NetfilterOptions{
+					Program: program, ProtocolFamily: link.NetfilterProtoIPv4, Hook: link.NetfilterInetForward, Priority: 17,
+				})
+				if errors.Is(err, unix.EBUSY) { // who looks has the one before open
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				if err := l.Close(); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	for range 2000 {
+		var l list
+		if err := l.links(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(end)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
