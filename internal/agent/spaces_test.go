@@ -346,6 +346,10 @@ func TestSpacesLeaveNothing(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
+	await(t, "the count of what the kernel drops, which stays", func() bool {
+		s, _ := h.agent.spaces.of(own)
+		return s != nil && s.drops.Load() != nil
+	})
 	for range 5 {
 		round()
 	}
