@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"errors"
+	"time"
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/trace"
@@ -68,6 +69,11 @@ func (b *bench) drops() (_ lookup, err error) {
 		}
 		return nil
 	}
+	// cycle is how many injections take as long as the tracing marks and rests.
+	cycle := func() int {
+		last := taken[unwatched][len(taken[unwatched])-1]
+		return int(float64(3200*time.Millisecond)/(last*(1<<15))) + 1
+	}
 	if err := flood("", injections/4); err != nil {
 		return nil, err
 	}
@@ -91,7 +97,12 @@ func (b *bench) drops() (_ lookup, err error) {
 			each, failed := w.RunTime()
 			taken[byStatistics] = append(taken[byStatistics], each)
 			return errors.Join(err, failed, measures.Close())
-		}), b.tracing(inside, func() error { return flood(traced, injections) }))
+		}), b.tracing(inside, func() error {
+			if err := flood("", cycle()/2); err != nil { // until the marking rests
+				return err
+			}
+			return flood(traced, 2*cycle())
+		}))
 		if err != nil {
 			return nil, err
 		}

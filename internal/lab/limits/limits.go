@@ -147,7 +147,7 @@ var sections = []section{
 		[]goal{
 			{"a flood that is watched as sluice drops does, against without", 1.05, "×", whole, watched, unwatched},
 			{"the same, without rests", 0, "×", whole, unbounded, unwatched},
-			{"a flood that is traced as sluice drops --trace does, against without", 0, "×", whole, traced, unwatched},
+			{"a flood that is traced as sluice drops --trace does, against without", 1.05, "×", whole, traced, unwatched},
 		},
 	},
 	{

@@ -19,14 +19,15 @@ import (
 // laboratory is a host between a client and an inner machine.
 type laboratory struct {
 	client, host, inner *testnet.Namespace
+	port                *testnet.Port // of the client
 }
 
 func newLaboratory(t *testing.T, rules string) laboratory {
 	t.Helper()
 	testnet.Require(t, testnet.Nftables, testnet.NftNAT)
 	net := testnet.New(t)
-	l := laboratory{net.Unnamed("client"), net.Unnamed("host"), net.Unnamed("inner")}
-	net.Join(
+	l := laboratory{client: net.Unnamed("client"), host: net.Unnamed("host"), inner: net.Unnamed("inner")}
+	l.port, _ = net.Join(
 		testnet.End{In: l.client, Device: "eth0", Addresses: []string{"192.0.2.2/24", "192.0.2.66/24", "2001:db8::2/64"}},
 		testnet.End{In: l.host, Device: "wan0", Addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}},
 	)

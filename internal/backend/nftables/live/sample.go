@@ -56,12 +56,18 @@ func Sample(ctx context.Context, q trace.Sampling, own ...string) error {
 	}
 	defer listener.Close()
 	family, notes := silentFamily()
+	var m *marking
 	if family != 0 {
 		table, err := nftrace.Mark(sampleTable, family, q.Rate)
 		if err != nil {
 			return err
 		}
 		defer table.Close()
+		packets, err := handled()
+		if err != nil {
+			return err
+		}
+		m = &marking{Marking: table, packets: packets, looked: time.Now(), next: time.Now().Add(calm)}
 	}
 	if err := x.readRules(ctx); err != nil { // with the table: none of the generation before it
 		return err
@@ -85,6 +91,11 @@ func Sample(ctx context.Context, q trace.Sampling, own ...string) error {
 		}
 		x.sweep(now)
 		q.Counted(x.out)
+		if m != nil {
+			if err := x.bound(m, now); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

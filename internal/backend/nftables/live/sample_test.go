@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/live"
 	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/lab/testnet"
@@ -170,5 +171,56 @@ func TestAskWhileSampling(t *testing.T) {
 	after := l.must(t, packet.In, syn("wan0", client, own, 22))
 	if !slices.Equal(before.Steps, after.Steps) || describe(before) != describe(after) {
 		t.Errorf("before: %v\nafter: %v", before.Steps, after.Steps)
+	}
+}
+
+// In a flood the marking rests, and the table stays; behind it, what drops a packet is named again.
+func TestSampleRests(t *testing.T) {
+	before := live.FloodFrom(2000)
+	l := newLaboratory(t, rules)
+	s := follow(t, l.host)
+	t.Cleanup(func() { s.end(); live.FloodFrom(before) })
+	named := make(chan *trace.Result, 1)
+	go func() {
+		for {
+			select {
+			case r := <-s.dropped:
+				if r.Packet.Port == 1002 {
+					named <- r
+				}
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	datagram := testnet.UDP(netip.AddrPortFrom(client, 7), netip.AddrPortFrom(own, 1001))
+	stop := testnet.Flood(100, 10*time.Millisecond, func() error { return l.port.Send(datagram) })
+	marks := func() bool {
+		listed := l.host.MustRun("nft", "list", "table", "inet", "sluice_trace")
+		return strings.Contains(listed, "chain")
+	}
+	await := func(what string, want bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); marks() != want; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("waited in vain until the marking %s", what)
+			}
+		}
+	}
+	await("rests", false)
+	await("goes on", true)
+	await("rests again", false)
+	if _, err := stop(); err != nil {
+		t.Error(err)
+	}
+	await("goes on behind the flood", true)
+	l.client.TryUDP(testnet.UDPTry{To: netip.AddrPortFrom(own, 1002), Patience: time.Millisecond})
+	select {
+	case r := <-named:
+		if r.Decider().Place() != "chain input of table inet sluice" {
+			t.Errorf("dropped by %s: %s", r.Decider().Place(), r.Decider().Rule)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no rule is named that dropped the packet")
 	}
 }

@@ -31,8 +31,14 @@ const (
 	burst      = 5
 )
 
-// Marking is a table that marks packets for the trace, until it is closed.
-type Marking struct{ conn *netlink.Conn }
+// Marking is a table that marks packets for the trace, until it is closed. It is used in the
+// network namespace where it was made.
+type Marking struct {
+	conn   *netlink.Conn
+	table  string
+	family uint8
+	rate   uint64
+}
 
 // Mark makes a table of family inet in the network namespace of the calling thread, which
 // marks packets of a family (NFPROTO_IPV4, NFPROTO_IPV6; NFPROTO_INET is both) before
@@ -45,12 +51,10 @@ func Mark(table string, family uint8, rate uint64) (*Marking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	err = nft.Here().Count(nft.Generation, func() error {
-		_, err := nft.Transact(conn, marking(table, family, rate))
-		return err
-	})
-	if err == nil {
-		return &Marking{conn}, nil
+	m := &Marking{conn, table, family, rate}
+	made := message(unix.NFT_MSG_NEWTABLE, netlink.Create|netlink.Excl, tree{{unix.NFTA_TABLE_NAME, table}, {unix.NFTA_TABLE_FLAGS, uint32(tableOwner)}})
+	if err = m.transact(append([]netlink.Message{made}, m.chains()...)); err == nil {
+		return m, nil
 	}
 	switch all, _ := nft.Tables(); {
 	case slices.ContainsFunc(all, func(t nft.Named) bool { return t.Name == table }):
@@ -64,33 +68,51 @@ func Mark(table string, family uint8, rate uint64) (*Marking, error) {
 // Close takes the table away.
 func (m *Marking) Close() error { return m.conn.Close() }
 
-// marking is the transaction.
-func marking(table string, family uint8, rate uint64) []netlink.Message {
+// Rest has no packet marked until Resume. The table stays.
+func (m *Marking) Rest() error {
 	var batch []netlink.Message
-	add := func(kind int, flags netlink.HeaderFlags, attributes tree) {
-		batch = append(batch, netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | netlink.Create | flags},
-			Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes.encode()...),
-		})
+	for _, name := range []string{Arriving, Sending} {
+		batch = append(batch, message(unix.NFT_MSG_DELCHAIN, 0, tree{{unix.NFTA_CHAIN_TABLE, m.table}, {unix.NFTA_CHAIN_NAME, name}}))
 	}
-	add(unix.NFT_MSG_NEWTABLE, netlink.Excl, tree{{unix.NFTA_TABLE_NAME, table}, {unix.NFTA_TABLE_FLAGS, uint32(tableOwner)}})
+	return m.transact(batch)
+}
+
+// Resume has packets marked again.
+func (m *Marking) Resume() error { return m.transact(m.chains()) }
+
+func (m *Marking) transact(batch []netlink.Message) error {
+	return nft.Here().Count(nft.Generation, func() error {
+		_, err := nft.Transact(m.conn, batch)
+		return err
+	})
+}
+
+// chains make those of the table, with their rules.
+func (m *Marking) chains() (batch []netlink.Message) {
 	for _, c := range []struct {
 		name string
 		hook uint32
 	}{{Arriving, unix.NF_INET_PRE_ROUTING}, {Sending, unix.NF_INET_LOCAL_OUT}} {
-		add(unix.NFT_MSG_NEWCHAIN, 0, tree{
-			{unix.NFTA_CHAIN_TABLE, table},
+		batch = append(batch, message(unix.NFT_MSG_NEWCHAIN, netlink.Create, tree{
+			{unix.NFTA_CHAIN_TABLE, m.table},
 			{unix.NFTA_CHAIN_NAME, c.name},
 			{unix.NFTA_CHAIN_TYPE, "filter"},
 			{unix.NFTA_CHAIN_HOOK, tree{{unix.NFTA_HOOK_HOOKNUM, c.hook}, {unix.NFTA_HOOK_PRIORITY, uint32(before)}}},
-		})
-		add(unix.NFT_MSG_NEWRULE, netlink.Append, tree{
-			{unix.NFTA_RULE_TABLE, table},
+		}), message(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, tree{
+			{unix.NFTA_RULE_TABLE, m.table},
 			{unix.NFTA_RULE_CHAIN, c.name},
-			{unix.NFTA_RULE_EXPRESSIONS, expressions(family, rate)},
-		})
+			{unix.NFTA_RULE_EXPRESSIONS, expressions(m.family, m.rate)},
+		}))
 	}
 	return batch
+}
+
+// message is one of a transaction, of family inet.
+func message(kind int, flags netlink.HeaderFlags, attributes tree) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
+		Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes.encode()...),
+	}
 }
 
 // expressions are those of "meta nfproto FAMILY limit rate RATE/second meta nftrace set 1".
