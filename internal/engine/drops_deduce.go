@@ -24,7 +24,7 @@ type DropRule struct {
 	Number int    `json:"number,omitempty"` // in its chain, of iptables; 0: the policy of the chain
 	Rule   string `json:"rule"`             // as the tool prints it; of Sluice the line of the policy
 	// Deduced says that the kernel did not tell: the rules were read, and the packet was asked
-	// of them. Unsure says that it hangs on something that is not known, such as what connection
+	// of them. Unsure says that it depends on something that is not known, such as what connection
 	// tracking says of the packet, whether it was this rule.
 	Deduced bool `json:"deduced,omitempty"`
 	Unsure  bool `json:"unsure,omitempty"`

@@ -37,7 +37,7 @@ type Begun struct {
 }
 
 const (
-	begunMost  = 2000 // of some 7 µs each: 1.4 % of a processor
+	begunMost  = 2000 // of some 5 µs each: 1 % of a processor
 	begunSlice = 10 * time.Millisecond
 	begunPause = 500 * time.Millisecond // at most
 )
