@@ -49,25 +49,18 @@ func (s *server) Drops(w http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	in, err := sent[engine.DropChoice](q)
 	answer := q.answer(w, q.Request)
-	if err == nil && in.Seconds == 0 && !api.WantsLines(r) {
-		err = refused(api.BadRequest, "without an end, what is dropped is given in lines (Accept: %s) alone", api.Lines)
-	}
 	if err == nil && in.Trace && q.may(q.peer) < change { // a table stands in the ruleset meanwhile
 		err = noChange()
 	}
-	free := func() {}
+	var end func()
 	if err == nil {
-		free, err = q.logs.take(q.peer.UID)
-	}
-	if err == nil {
-		defer free()
-		err = q.begin()
+		end, err = q.stream(in.Seconds == 0)
 	}
 	if err != nil {
 		answer.End(nil, err)
 		return
 	}
-	defer quieten()
+	defer end()
 	in.Called = words.DropFlags
 	from := engine.DropsFrom{Watch: q.drops.Load(), Alone: true}
 	if kept := q.log.Load(); kept != nil {

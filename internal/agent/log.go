@@ -113,26 +113,37 @@ func (r *readers) take(user uint32) (free func(), err error) {
 	}, nil
 }
 
+// stream begins what is told here as it comes, a line at a time, by who has a place among
+// those who read. What has no end is given in lines alone.
+func (q *request) stream(endless bool) (end func(), err error) {
+	if endless && !api.WantsLines(q.Request) {
+		return nil, refused(api.BadRequest, "without an end, what comes is given in lines (Accept: %s) alone", api.Lines)
+	}
+	free, err := q.logs.take(q.peer.UID)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.begin(); err != nil {
+		free()
+		return nil, err
+	}
+	return func() { free(); quieten() }, nil
+}
+
 // WatchEntries tells what becomes of entries of the connection table, as Log does.
 func (s *server) WatchEntries(w http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	in, err := sent[engine.EntryWatch](q)
 	answer := q.answer(w, q.Request)
-	if err == nil && in.Seconds == 0 && !api.WantsLines(r) {
-		err = refused(api.BadRequest, "without an end, events are given in lines (Accept: %s) alone", api.Lines)
-	}
-	free := func() {}
+	var end func()
 	if err == nil {
-		free, err = q.logs.take(q.peer.UID)
-	}
-	if err == nil {
-		defer free()
-		err = q.begin()
+		end, err = q.stream(in.Seconds == 0)
 	}
 	if err != nil {
 		answer.End(nil, err)
 		return
 	}
+	defer end()
 	ctx, stop := context.WithCancel(q.Context())
 	defer stop()
 	var out *engine.WatchedEntries
@@ -157,24 +168,15 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged"))
 		return
 	}
-	if in.Follow && !api.WantsLines(r) {
-		answer.End(nil, refused(api.BadRequest, "what comes is given in lines (Accept: %s) alone", api.Lines))
-		return
-	}
-	free, err := q.logs.take(q.peer.UID)
+	end, err := q.stream(in.Follow)
 	if err != nil {
 		answer.End(nil, err)
 		return
 	}
-	defer free()
-	if err := q.begin(); err != nil {
-		answer.End(nil, err)
-		return
-	}
+	defer end()
 	if in.Follow && kept.why != nil {
 		answer.Warn(q.space.Host.Words(kept.why))
 	}
-	defer quieten()
 	ctx, stop := context.WithCancel(q.Context())
 	defer stop()
 	out, err := q.wallFor(answer.Tell).LogKept(ctx, engine.LogQuestion{

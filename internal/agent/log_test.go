@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -97,81 +98,54 @@ func TestLogFollowers(t *testing.T) {
 	}
 }
 
-// Who watches the connection table is told until he hangs up, and has a place among those who
-// read the log.
-func TestEntryWatchers(t *testing.T) {
-	s := newTested(t)
-	s.listen(t)
-	s.caller.Store(reader)
-	const path = "/v1/namespaces/shop/entries/watch"
-	if status, text := s.ask(t, http.MethodPost, path, "{}"); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
-		t.Errorf("without lines: %d %s", status, text)
-	}
-	var last *bufio.Reader
-	var c net.Conn
-	for range readersOfUser {
-		c = s.dial(t)
-		if _, err := c.Write([]byte("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 11\r\nAccept: " + api.Lines + "\r\n\r\n{\"port\":22}")); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		last = bufio.NewReader(answer.Body)
-		if text := line(t, last); !strings.Contains(text, `"event":"missed","missed":22`) {
-			t.Fatal(text)
-		}
-	}
-	if status, text := s.ask(t, http.MethodPost, path, `{"seconds":1}`); status != http.StatusConflict {
-		t.Errorf("one more: %d %s", status, text)
-	}
-	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if text := line(t, last); text != `{"result":{"events":3,"missed":0}}`+"\n" {
-		t.Error(text)
-	}
-}
-
-// Who watches what the kernel drops is told until he hangs up, and has such a place too.
-func TestDropWatchers(t *testing.T) {
-	s := newTested(t)
-	s.listen(t)
-	s.caller.Store(reader)
-	const path = "/v1/namespaces/shop/drops"
-	if status, text := s.ask(t, http.MethodPost, path, "{}"); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
-		t.Errorf("without lines: %d %s", status, text)
-	}
-	var last *bufio.Reader
-	var c net.Conn
-	for range readersOfUser {
-		c = s.dial(t)
-		if _, err := c.Write([]byte("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 14\r\nAccept: " + api.Lines + "\r\n\r\n{\"reason\":\"X\"}")); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		last = bufio.NewReader(answer.Body)
-		if text := line(t, last); !strings.HasPrefix(text, `{"dropped":{"reason":"X",`) {
-			t.Fatal(text)
-		}
-		if text := line(t, last); !strings.HasPrefix(text, `{"drops":{"by":"",`) {
-			t.Fatal(text)
-		}
-	}
-	if status, text := s.ask(t, http.MethodPost, path, `{"seconds":1}`); status != http.StatusConflict {
-		t.Errorf("one more: %d %s", status, text)
-	}
-	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if text := line(t, last); !strings.Contains(text, `{"result":`) || !strings.Contains(text, `"packets":2`) {
-		t.Error(text)
+// Who watches the connection table, or what the kernel drops, is told until he hangs up, and
+// has a place among those who read the log.
+func TestWatchers(t *testing.T) {
+	for _, c := range []struct {
+		path, body string
+		told       []string // what the lines have
+		result     string   // and the last one has
+	}{
+		{"entries/watch", `{"port":22}`, []string{`"event":"missed","missed":22`}, `{"result":{"events":3,"missed":0}}`},
+		{"drops", `{"reason":"X"}`, []string{`{"dropped":{"reason":"X",`, `{"drops":{"by":"",`}, `"packets":2`},
+	} {
+		t.Run(c.path, func(t *testing.T) {
+			s := newTested(t)
+			s.listen(t)
+			s.caller.Store(reader)
+			path := "/v1/namespaces/shop/" + c.path
+			if status, text := s.ask(t, http.MethodPost, path, "{}"); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
+				t.Errorf("without lines: %d %s", status, text)
+			}
+			var last *bufio.Reader
+			var conn net.Conn
+			for range readersOfUser {
+				conn = s.dial(t)
+				if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nAccept: %s\r\n\r\n%s", path, len(c.body), api.Lines, c.body); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = answer.Body.Close() })
+				last = bufio.NewReader(answer.Body)
+				for _, want := range c.told {
+					if text := line(t, last); !strings.Contains(text, want) {
+						t.Fatal(text)
+					}
+				}
+			}
+			if status, text := s.ask(t, http.MethodPost, path, `{"seconds":1}`); status != http.StatusConflict {
+				t.Errorf("one more: %d %s", status, text)
+			}
+			if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if text := line(t, last); !strings.HasPrefix(text, `{"result":`) || !strings.Contains(text, c.result) {
+				t.Error(text)
+			}
+		})
 	}
 }
 

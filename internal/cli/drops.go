@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,8 +57,8 @@ could not be read.`,
 			}
 			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 				asked.Seconds = command.TimeOf(cmd.Flags(), "for").Seconds()
-				if asked.Trace && !given(cmd, "yes") {
-					if err := mayTrace(cmd); err != nil {
+				if asked.Trace {
+					if err := agreed(cmd, "have a table in the ruleset trace 200 packets a second as long as this runs?", "--trace puts a table into the ruleset, as long as the command runs"); err != nil {
 						return err
 					}
 				}
@@ -78,20 +77,6 @@ could not be read.`,
 	flags.BoolVar(&asked.Trace, "trace", false, "name the rule of any tool that dropped a packet; a table traces packets meanwhile")
 	flags.Bool("yes", false, "do not ask")
 	return cmd
-}
-
-// mayTrace asks whether packets may be traced.
-func mayTrace(cmd *cobra.Command) error {
-	if !onTerminal(cmd) {
-		return errors.New("--trace puts a table into the ruleset, as long as the command runs\nhint: give --yes to do it without being asked")
-	}
-	w, done := terminal(cmd)
-	defer done()
-	fmt.Fprint(w, "have a table in the ruleset trace 200 packets a second as long as this runs? [y/N] ")
-	if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
-		return command.Found("nothing changed")
-	}
-	return nil
 }
 
 func showDrops(ctx context.Context, cmd *cobra.Command, h door, asked engine.DropChoice, most int) error {
