@@ -46,7 +46,10 @@ While a policy waits for its confirmation, another one is applied only with
 
 What stands under expect in the policy is proved before anything is loaded, as
 "sluice test" does it. Where an expectation fails the policy is refused;
---no-expect does not ask.
+--no-expect does not ask. What the host expects of every policy stands in its own
+/etc/sluice/guard.yaml, for a network namespace in /etc/netns/NAME/sluice/guard.yaml:
+a list under expect, with sets, zones and services of its own. A policy that breaks it
+is refused, whatever flags are given.
 
 A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;

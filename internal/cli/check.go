@@ -22,7 +22,8 @@ func newCheck() *cobra.Command {
 every file, with file, line, column, the line itself and what was probably meant.
 If there is none, what the policy says for this host: rules that can never match
 and those that hide them, empty sets, bypasses that break connections, ways back
-that are missing, bans of who is logged in, expectations that fail, and more.
+that are missing, bans of who is logged in, expectations that fail, those of this host's
+own /etc/sluice/guard.yaml too, and more.
 
 With --host the policy is checked for the host that "sluice facts --json"
 described, with --text for none: then only the text is read, without set files,
@@ -30,7 +31,7 @@ lists and country data. With --offline no list is downloaded.
 
 Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
 Environment: SLUICE_STATE_DIR.
-Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice check
   sluice check --text vms/web.yaml
   sluice check policy.yaml --host gateway.json --json`,
@@ -64,6 +65,11 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 		return nil, err
 	}
 	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, offline)}
+	if described == "" {
+		if s.Guard, err = engine.ReadGuard(engine.GuardFile(optionsOf(cmd).netns)); err != nil {
+			return engine.Findings(err)
+		}
+	}
 	findings, err := s.Check(cmd.Context())
 	withRemedies(findings)
 	return findings, err

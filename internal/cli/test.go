@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/prove/expect"
 	"sluice/internal/words"
 )
@@ -37,13 +38,14 @@ is sent and nothing is changed.
 Packets that open a flow are meant, as they arrive, with limits that are not
 reached; "The policy language" has the words. With --expect, expectations are
 read from a file of their own too (version: 1, and a list under expect), by the
-names of the policy. "sluice apply" proves those of the policy before it loads
-anything.
+names of the policy. What this host expects of every policy, in its own
+/etc/sluice/guard.yaml, is proved too. "sluice apply" proves that and the
+expectations of the policy before it loads anything.
 
 Exit status: 0 all hold, or there are none; 1 one does not; 2 bad use, a bad
 policy, or an expectation that no packet can fit.
 Environment: SLUICE_STATE_DIR.
-Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice test
   sluice test policy.yaml --expect tests/ssh.yaml --expect tests/web.yaml
   sluice test policy.yaml --host gateway.json --json`,
@@ -76,7 +78,12 @@ func runTest(cmd *cobra.Command, args, files []string, described string, offline
 			return err
 		}
 	}
-	if len(s.Policy.Expect) == 0 {
+	if described == "" {
+		if s.Guard, err = engine.ReadGuard(engine.GuardFile(optionsOf(cmd).netns)); err != nil {
+			return err
+		}
+	}
+	if len(s.Policy.Expect) == 0 && s.Guard == nil {
 		return reportTests(cmd, s.Policy.File, nil)
 	}
 	if s.Facts, err = readFacts(cmd.Context(), described, optionsOf(cmd)); err != nil {

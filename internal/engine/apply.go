@@ -19,7 +19,8 @@ func (e *UnmetError) Error() string {
 
 // Apply builds a policy and brings it into the kernel, and keeps it. Where nothing of
 // what it is made of has changed, and nobody has touched the ruleset, it is not built.
-// The error is an *UnmetError where an expectation fails, those of Build, and those of
+// The error is an *UnmetError where an expectation fails, a *GuardError where one of the
+// host does, those of Build, and those of
 // apply.Host.Apply.
 func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Outcome, error) {
 	if h.Netns != nil {
@@ -42,6 +43,9 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 	}
 	for _, text := range built.warnings {
 		h.warn(text)
+	}
+	if len(built.unguarded) > 0 {
+		return nil, &GuardError{p.guard.File, built.unguarded}
 	}
 	if len(built.unmet) > 0 {
 		return nil, &UnmetError{built.unmet}

@@ -143,13 +143,22 @@ func Compare(ctx context.Context, from *Sources, facts host.Facts, read func(nam
 	return query.Compare(ctx, means[0], means[1], from.Countries)
 }
 
-// Test proves the expectations of the policy.
+// Test proves the expectations of the policy, and those of the guard behind them.
 func (s *Subject) Test(ctx context.Context) ([]expect.Result, error) {
 	c, err := s.Meaning(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return expect.Judge(c, s.Sources.Countries)
+	out, err := expect.Judge(c, s.Sources.Countries)
+	if s.Guard == nil || err != nil {
+		return out, err
+	}
+	by, err := s.Sources.Resolve(ctx, s.Guard, s.Facts)
+	if err != nil {
+		return nil, err
+	}
+	guarded, err := expect.JudgeGuard(c, by, s.Sources.Countries)
+	return append(out, guarded...), err
 }
 
 // Codes of findings that are not about what a policy says.
@@ -164,7 +173,7 @@ func (s *Subject) Check(ctx context.Context) ([]check.Finding, error) {
 	if err := s.Resolve(ctx); err != nil {
 		return Findings(err)
 	}
-	return s.withExpectations(check.Run(s.Resolved, s.Facts))
+	return s.withExpectations(ctx, check.Run(s.Resolved, s.Facts))
 }
 
 // Lint is Check with what could be better.
@@ -182,31 +191,38 @@ func (s *Subject) Lint(ctx context.Context) (check.Report, error) {
 		}
 	}
 	var err error
-	report.Findings, err = s.withExpectations(report.Findings)
+	report.Findings, err = s.withExpectations(ctx, report.Findings)
 	return report, err
 }
 
 // withExpectations adds the expectations that fail to what was found.
-func (s *Subject) withExpectations(found []check.Finding) ([]check.Finding, error) {
+func (s *Subject) withExpectations(ctx context.Context, found []check.Finding) ([]check.Finding, error) {
 	for _, f := range found {
 		if f.Severity == check.Error { // such a policy may have no program
 			return found, nil
 		}
 	}
-	if len(s.Policy.Expect) == 0 {
+	if len(s.Policy.Expect) == 0 && s.Guard == nil {
 		return found, nil
 	}
 	expected, err := expectedOf(s.Resolved)
-	var failing []expect.Result
-	if err == nil {
+	var failing, unguarded []expect.Result
+	if err == nil && len(s.Policy.Expect) > 0 {
 		failing, err = s.Sources.unmet(s.Resolved, expected)
+	}
+	if err == nil {
+		unguarded, err = s.Sources.unguarded(ctx, s.Guard, s.Resolved, expected)
 	}
 	if err != nil {
 		wrong, err := Findings(err)
 		return append(found, wrong...), err
 	}
-	for _, r := range failing {
-		e := s.Policy.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
+	for i, r := range slices.Concat(failing, unguarded) {
+		of := s.Policy
+		if i >= len(failing) {
+			of = s.Guard
+		}
+		e := of.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
 		f := check.Finding{Code: UnmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
 		for _, by := range r.Failures {
 			if by.Pos.Line != 0 {

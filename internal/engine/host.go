@@ -21,6 +21,8 @@ type Host struct {
 	// asked for where nobody is named.
 	Download   func(from string, done, total int64)
 	Publishers func() ([]string, error)
+	// Guard is the file of what the host expects of every policy; where it is missing, nothing.
+	Guard string
 	// Netns is where its methods speak to the kernel, whatever else the process works on;
 	// nil: in the network namespace of the caller.
 	Netns *netns.Namespace
@@ -40,7 +42,7 @@ func NewHost(state, namespace, version string) (*Host, error) {
 	}
 	all := Backends()
 	by, session := apply.Me()
-	return &Host{State: state, Host: &apply.Host{
+	return &Host{State: state, Guard: GuardFile(namespace), Host: &apply.Host{
 		Dir: dir, Namespace: namespace, Backend: all[0], Others: all[1:],
 		Version: version, By: by, Session: session,
 		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -59,7 +60,7 @@ func (p *preparation) refuse(refused map[string]policy.Errors, out *prepared, er
 	var wrong policy.Errors
 	errors.As(err, &wrong)
 	if err == nil {
-		for _, u := range out.unmet {
+		for _, u := range slices.Concat(out.unguarded, out.unmet) {
 			for _, f := range u.Failures {
 				wrong = append(wrong, p.Policy.Errorf(f.Pos, "", "the rule breaks what is expected in %s", u.Expectation.Pos))
 			}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"sluice/internal/base/english"
@@ -47,8 +48,11 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	}
 	out.Notes = append(append(out.Notes, notes...), built.notes...)
 	out.Warnings = append(out.Warnings, built.warnings...)
-	for _, r := range built.unmet {
+	for _, r := range slices.Concat(built.unguarded, built.unmet) {
 		out.Warnings = append(out.Warnings, r.Expectation.Pos.String()+": "+r.Unmet())
+	}
+	if n := len(built.unguarded); n > 0 && out.Refused == "" {
+		out.Refused = (&GuardError{p.guard.File, built.unguarded}).Error()
 	}
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
 		out.Refused = english.Plural(n, "expectation") + " of the policy would fail"

@@ -55,6 +55,8 @@ type preparation struct {
 	Profile map[string]uint64 // that rules are ordered by
 	Backend backend.Backend   // with the costs
 	Sources *Sources
+	guard   *policy.Policy // of the host; nil: there is none
+	guarded resolve.Inputs // its text, and what its names are resolved from
 	// Exceptions are those before the rules of Policy, once it is built: of those that hold, and
 	// refused says which of these it forbids.
 	Exceptions []apply.Exception
@@ -70,6 +72,8 @@ type prepared struct {
 	notes    []string
 	warnings []string        // what on the host keeps the policy from meaning what it says, and what check warns of
 	unmet    []expect.Result // expectations that fail
+	// unguarded are those of the host's guard.
+	unguarded []expect.Result
 }
 
 // prepare reads a policy and the host side by side.
@@ -92,6 +96,9 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 		return nil, err
 	}
 	if p.hold, err = h.Exceptions(); err != nil {
+		return nil, err
+	}
+	if err := p.readGuard(ctx, h.Guard); err != nil {
 		return nil, err
 	}
 	h.Pristine(&p.Facts)
@@ -135,6 +142,9 @@ func (p *preparation) buildWhole(ctx context.Context, priced bool) (*prepared, e
 		return nil, err
 	}
 	out := &prepared{Built: built}
+	if out.unguarded, err = p.Sources.unguarded(ctx, p.guard, built.Resolved, built.Expected); err != nil {
+		return nil, err
+	}
 	if !p.NoExpect && len(p.Policy.Expect) > 0 {
 		out.unmet, err = p.Sources.unmet(built.Resolved, built.Expected)
 	}
@@ -174,14 +184,24 @@ func (p *preparation) gather(out *prepared) error {
 // unmet proves the expectations of a policy, and gives those that fail. Whom a command
 // lets in or has added to a set they are not about.
 func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
-	if own := r.Unexcepted(); own != r && len(own.Policy.Expect) > 0 {
-		var err error
-		if expected, err = expectedOf(own); err != nil {
-			return nil, err
-		}
-		r = own
+	r, expected, err := unexcepted(r, expected)
+	if err != nil {
+		return nil, err
 	}
-	results, err := expect.Judge(meaningOf(r, expected), s.Countries)
+	return failing(expect.Judge(meaningOf(r, expected), s.Countries))
+}
+
+// unexcepted is a policy with its program as it is without what commands let in.
+func unexcepted(r *resolve.Resolved, expected *program.Program) (*resolve.Resolved, *program.Program, error) {
+	own := r.Unexcepted()
+	if own == r {
+		return r, expected, nil
+	}
+	expected, err := expectedOf(own)
+	return own, expected, err
+}
+
+func failing(results []expect.Result, err error) ([]expect.Result, error) {
 	return slices.DeleteFunc(results, func(r expect.Result) bool { return r.Holds() }), err
 }
 

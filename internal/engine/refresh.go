@@ -249,7 +249,15 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range failing {
+	guard, err := ReadGuard(r.host.Guard)
+	if err != nil {
+		return nil, err
+	}
+	unguarded, err := r.sources.unguarded(ctx, guard, resolved, built.Expected)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range slices.Concat(unguarded, failing) {
 		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())
 	}
 	loaded, hold := r.exceptions()

@@ -33,6 +33,7 @@ func Load(standardInput io.Reader, file string) (*policy.Policy, error) {
 // Subject is a policy that something is asked about.
 type Subject struct {
 	Policy   *policy.Policy
+	Guard    *policy.Policy    // what its host expects of every policy; nil: nothing
 	Runs     *apply.Generation // of which the policy is; nil: it is a file's
 	Facts    host.Facts        // of the host that it is for
 	Sources  *Sources

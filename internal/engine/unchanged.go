@@ -85,6 +85,9 @@ func (p *preparation) sum(in resolve.Inputs) string {
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		fmt.Fprintf(&b, "%q %q\n", name, in[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.guarded)) {
+		fmt.Fprintf(&b, "guard %q %q\n", name, p.guarded[name])
+	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return hex.EncodeToString(sum[:])
 }

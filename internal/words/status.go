@@ -18,12 +18,15 @@ func Ended(err error, here string) (text string, status int) {
 	var (
 		told    interface{ Ended() (string, int) } // by another process, in these words
 		failing *engine.UnmetError
+		guard   *engine.GuardError
 	)
 	switch {
 	case errors.As(err, &told):
 		return told.Ended()
 	case errors.As(err, &failing):
 		return unmet(failing), 1
+	case errors.As(err, &guard):
+		return unguarded(guard), 1
 	}
 	text = Hinted(err, here)
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {

@@ -65,6 +65,18 @@ var shapes = []*source.Shape{
 		Examples: []string{"version: 1\ninput:\n  default: drop\n  rules:\n    - allow ssh"},
 	},
 	{
+		Name: "guard", What: "the guard",
+		Doc: "A host's own file, `/etc/sluice/guard.yaml`, says what must hold there of every policy, wherever that comes from. `check`, `test`, `plan` and `apply` prove it beside what the policy expects; no flag passes it over. Its names are its own: what a policy calls `office` counts for nothing here. That of a network namespace is `/etc/netns/NAME/sluice/guard.yaml`.",
+		Keys: []source.Key{
+			{Name: "version", Shape: "version", Doc: "The version of the language.", Required: true},
+			{Name: "zones", Shape: "zones", Doc: "The sides of the host."},
+			{Name: "sets", Shape: "sets", Doc: "Named groups of addresses."},
+			{Name: "services", Shape: "services", Doc: "Named services beside the built-in ones."},
+			{Name: "expect", Shape: "expectations", Doc: "What must hold of every policy.", Required: true},
+		},
+		Examples: []string{"version: 1\nsets:\n  office: [203.0.113.0/24]\nexpect:\n  - allow ssh from office\n  - deny ssh from not office"},
+	},
+	{
 		Name: "version", What: "version", Doc: "Always 1.",
 		Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"},
 	},

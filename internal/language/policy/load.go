@@ -25,6 +25,7 @@ type loader struct {
 	files   []string          // in the order in which they are read
 	real    map[string]string // path without links → name, of the files read
 	follow  bool              // read the includes
+	guard   bool              // the file is a guard
 	lenient bool              // leave names alone, for Format
 
 	// unread is set when a part of the policy could not be read: a name that
@@ -115,6 +116,27 @@ func (p *Policy) knowing(name string) *loader {
 // Load reads a policy file and everything that it includes. Errors about the
 // policy are of type [Errors] and hold all of them.
 func Load(path string) (*Policy, error) { return Reading{}.Load(path) }
+
+// LoadGuard reads the file of a host's own expectations: a policy that has no more than
+// these, and names for them. Errors about it are of type [Errors].
+func LoadGuard(path string) (*Policy, error) {
+	data, err := source.Read(path, dialect.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	l := newLoader(path)
+	l.guard = true
+	p, err := l.run(path, data)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range p.Sets {
+		if s.URL != nil || s.Living {
+			l.fail(s.Pos, "write its addresses, or {file: NAME}", "set %s is filled by others, whom a guard does not trust", source.Quote(s.Name))
+		}
+	}
+	return p, l.finish()
+}
 
 // drafted are files of which one is read in the place of another.
 type drafted struct {

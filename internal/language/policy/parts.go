@@ -36,10 +36,17 @@ func (f *file) top(doc *yaml.Node) {
 		f.unread = true
 		return
 	}
-	entries := f.Known(root, grammar.Of("policy"))
-	version := false
+	shape := grammar.Of("policy")
+	if f.guard {
+		shape = grammar.Of("guard")
+	}
+	entries := f.Known(root, shape)
+	version, expects := false, false
 	for _, e := range entries {
-		version = version || e.Name == "version"
+		version, expects = version || e.Name == "version", expects || e.Name == "expect"
+	}
+	if f.guard && !expects && len(f.errs) == 0 {
+		f.fail(f.At(root), "write what must hold under it, such as - deny ssh from not 203.0.113.0/24; or remove the file", "expect is missing")
 	}
 	if !version && first {
 		f.fail(f.At(root), "write version: 1 as the first line", "version is missing")

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
@@ -114,8 +115,14 @@ func (*FaultError) OfSluice() {}
 // Expectations that make no sense on this host come back as policy.Errors. The
 // countries have the names of sets that the policy does not name; nil: none has.
 func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
+	return JudgeGuard(c, c.Resolved, countries)
+}
+
+// JudgeGuard is Judge of the expectations of another policy, whose names are its own and
+// which was resolved for the same host.
+func JudgeGuard(c query.Compiled, by *resolve.Resolved, countries func() (*geo.Database, error)) ([]Result, error) {
 	c.Program = c.Program.BehindRouting()
-	lines, err := linesOf(c)
+	lines, err := linesOf(c, by)
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
@@ -145,16 +152,16 @@ func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result,
 	return out, err
 }
 
-func linesOf(c query.Compiled) ([]*promise, error) {
+func linesOf(c query.Compiled, by *resolve.Resolved) ([]*promise, error) {
 	var lines []*promise
 	var errs policy.Errors
-	for _, x := range c.Policy.Expect {
-		hook, err := hookOf(c.Resolved, x)
+	for _, x := range by.Policy.Expect {
+		hook, err := hookOf(by, x)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		l := &line{Expectation: x, Resolved: c.Resolved, hook: hook, here: asks(c.Program, program.DestinationHere)}
+		l := &line{Expectation: x, Resolved: by, hook: hook, here: asks(c.Program, program.DestinationHere)}
 		parts := []*line{l}
 		if x.Published {
 			parts = published(l)
@@ -195,7 +202,7 @@ func (j *judge) lines(lines []*promise) ([]Result, error) {
 		case !some && l.Published:
 			result.Unjudged, result.Note = unpublished(l.Resolved)
 		case !some:
-			senseless = append(senseless, j.nobody(l.line))
+			senseless = append(senseless, nobody(l.line))
 		}
 		if err != nil {
 			faults = append(faults, err)
@@ -212,7 +219,7 @@ func (j *judge) lines(lines []*promise) ([]Result, error) {
 }
 
 // nobody is the error of a line that no packet fits.
-func (j *judge) nobody(l *line) *policy.Error {
+func nobody(l *line) *policy.Error {
 	hint := "left out are loopback, packets that come in from an address of this host, ICMP that IP cannot work without, and answers to DHCP"
 	switch {
 	case slices.Contains(l.States, string(packet.Established)):
@@ -220,7 +227,7 @@ func (j *judge) nobody(l *line) *policy.Error {
 	case l.From != nil && addresses(l.Resolved, l.From).IsEmpty() || l.To != nil && addresses(l.Resolved, l.To).IsEmpty():
 		hint = "a set that it names may be empty"
 	}
-	return j.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
+	return l.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
 }
 
 // decided is packets of a line that one line of the policy decides on one way.
