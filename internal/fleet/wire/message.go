@@ -1,0 +1,365 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Level is that of the protocol that this program speaks, and Levels are those that it
+// understands, the highest first.
+const Level = 1
+
+// Levels are Level and the one before, once there is one.
+var Levels = []int{Level}
+
+// Port is where a controller listens for agents, in TCP.
+const Port = 7443
+
+// Paths of a controller. A blob's is PathBlobs and its SHA-256.
+const (
+	PathAgent   = "/v1/agent"
+	PathRoot    = "/v1/root"
+	PathEnrol   = "/v1/enrol"
+	PathRenew   = "/v1/renew"
+	PathTrust   = "/v1/trust"
+	PathDesired = "/v1/desired"
+	PathBlobs   = "/v1/blobs/"
+)
+
+// PatchType is the media type of a blob that is a patch.
+const PatchType = "application/vnd.sluice.patch"
+
+// Most bytes of what is read.
+const (
+	MostFromAgent      = 256 << 10 // a message
+	MostFromController = 2 << 20   // a message, and an answer that is no blob
+	MostRequest        = 64 << 10
+	MostBlob           = 64 << 20
+)
+
+// Most of what openapi.yaml bounds.
+const (
+	mostName     = 253
+	mostShort    = 128
+	mostProbe    = 1024
+	mostText     = 4096
+	mostItems    = 64
+	mostRoots    = 256
+	mostMetadata = 64 << 10
+	mostTargets  = 256 << 10
+	mostPEM      = 64 << 10
+	mostRequest  = 16 << 10
+	mostSeconds  = 24 * 60 * 60
+	mostDrain    = 60 * 60
+)
+
+func (f *Failure) Error() string { return f.Text }
+
+var (
+	hostShape   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	sha256Shape = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	labelShape  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$`)
+)
+
+// Compare is -1 where o is older than p, 1 where it is newer, and 0 where they are the same.
+func (o Order) Compare(p Order) int {
+	switch {
+	case o.Incarnation < p.Incarnation, o.Incarnation == p.Incarnation && o.Revision < p.Revision:
+		return -1
+	case o == p:
+		return 0
+	}
+	return 1
+}
+
+// Encode is a message in JSON. One that the other side would not take is an error.
+func Encode(m *Message) ([]byte, error) {
+	if m.kinds() != 1 {
+		return nil, errors.New("a message is one thing")
+	}
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// Decode reads what Encode wrote. A message that this program does not know is one with
+// nothing in it.
+func Decode(text []byte) (*Message, error) {
+	m := &Message{}
+	if err := Read(text, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Checker is what Check can look at.
+type Checker interface{ Check() error }
+
+// Read reads a value of JSON, which fields that are not known may stand in, and checks it.
+func Read(text []byte, into Checker) error {
+	if !utf8.Valid(text) {
+		return errors.New("it is not UTF-8")
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	if err := in.Decode(into); err != nil {
+		return err
+	}
+	if in.More() {
+		return errors.New("more follows it")
+	}
+	return into.Check()
+}
+
+func (m *Message) kinds() int {
+	n := 0
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.Trust != nil, m.Desired != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// FromAgent says that an agent sends it.
+func (m *Message) FromAgent() bool { return m.Hello != nil || m.Report != nil || m.Facts != nil }
+
+// Check says what is wrong with it: what openapi.yaml does not allow.
+func (m *Message) Check() error {
+	if m.kinds() > 1 {
+		return errors.New("a message is one thing")
+	}
+	var is Checker
+	var name string
+	switch {
+	case m.Hello != nil:
+		is, name = m.Hello, "hello"
+	case m.Report != nil:
+		is, name = m.Report, "report"
+	case m.Facts != nil:
+		is, name = m.Facts, "facts"
+	case m.Trust != nil:
+		is, name = m.Trust, "trust"
+	case m.Desired != nil:
+		is, name = m.Desired, "desired"
+	case m.Ask != nil:
+		is, name = m.Ask, "ask"
+	case m.Drain != nil:
+		is, name = m.Drain, "drain"
+	case m.Refused != nil:
+		is, name = m.Refused, "refused"
+	default:
+		return nil
+	}
+	if err := is.Check(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Check says what openapi.yaml does not allow.
+func (h *Hello) Check() error {
+	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), number("language-level", int64(h.LanguageLevel)),
+		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true))
+	for _, n := range h.Have {
+		if n < 1 {
+			err = errors.Join(err, fmt.Errorf("have: there is no bundle %d", n))
+		}
+	}
+	if h.Report != nil {
+		err = errors.Join(err, h.Report.Check())
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (r *Report) Check() error {
+	err := errors.Join(r.Order.Check(), number("rollout", r.Rollout), number("bundle", r.Bundle), number("running", r.Running),
+		text("mark", r.Mark, 0, mostShort), text("generation", r.Generation, 0, mostShort), text("drift", r.Drift, 0, mostText), text("error", r.Error, 0, mostText),
+		count("probes", len(r.Probes), mostItems))
+	if !r.State.Valid() {
+		err = errors.Join(err, fmt.Errorf("there is no state %.40q", r.State))
+	}
+	for _, at := range []time.Time{r.Proved, r.Verified} {
+		if _, wrong := at.MarshalText(); wrong != nil {
+			err = errors.Join(err, wrong)
+		}
+	}
+	for _, p := range r.Probes {
+		err = errors.Join(err, text("probe", p.Probe, 1, mostProbe), text("probe's error", p.Error, 0, mostProbe))
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (f *Facts) Check() error {
+	if t := bytes.TrimSpace(f.Facts); len(t) == 0 || t[0] != '{' {
+		return errors.New("they are not an object")
+	}
+	return nil
+}
+
+// Check says what openapi.yaml does not allow.
+func (t *Trust) Check() error {
+	err := errors.Join(roots(t.Roots), bound("timestamp", len(t.Timestamp), mostMetadata), bound("snapshot", len(t.Snapshot), mostMetadata), bound("targets", len(t.Targets), mostTargets))
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (r *Roots) Check() error { return first(roots(r.Roots)) }
+
+func roots(rs [][]byte) error {
+	err := count("roots", len(rs), mostRoots)
+	for _, r := range rs {
+		err = errors.Join(err, bound("root", len(r), mostMetadata))
+	}
+	return err
+}
+
+// Check says what openapi.yaml does not allow.
+func (d *Desired) Check() error {
+	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), count("probes", len(d.Probes), mostItems))
+	if d.ConfirmSeconds < 0 || d.ConfirmSeconds > mostSeconds {
+		err = errors.Join(err, fmt.Errorf("confirm-seconds is %d, not one of 0 to %d", d.ConfirmSeconds, mostSeconds))
+	}
+	if f := d.Prefetch; f != nil && (f.Bundle < 1 || f.Rollout < 1) {
+		err = errors.Join(err, fmt.Errorf("prefetch: there is no bundle %d of roll-out %d", f.Bundle, f.Rollout))
+	}
+	for _, p := range d.Probes {
+		err = errors.Join(err, text("probe", p, 1, mostProbe))
+	}
+	if d.Members != nil {
+		err = errors.Join(err, sha("members", d.Members.Sha256, false), number("size", d.Members.Size))
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (a *Ask) Check() error {
+	if !a.What.Valid() {
+		return fmt.Errorf("there is no question %.40q", a.What)
+	}
+	return nil
+}
+
+// Check says what openapi.yaml does not allow.
+func (d *Drain) Check() error {
+	if d.WithinSeconds < 0 || d.WithinSeconds > mostDrain {
+		return fmt.Errorf("within-seconds is %d, not one of 0 to %d", d.WithinSeconds, mostDrain)
+	}
+	return nil
+}
+
+// Check says what openapi.yaml does not allow.
+func (f *Failure) Check() error { return text("error", f.Text, 1, mostText) }
+
+// Check says what openapi.yaml does not allow.
+func (e *Enrol) Check() error {
+	err := errors.Join(text("secret", e.Secret, 1, mostShort), CheckHost(e.Host), text("request", e.Request, 1, mostRequest), count("addresses", len(e.Addresses), mostItems))
+	for _, a := range e.Addresses {
+		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
+			err = errors.Join(err, fmt.Errorf("addresses: %q is not one of a host", a))
+		}
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (e *Enrolled) Check() error {
+	err := errors.Join(text("fleet", e.Fleet, 1, mostName), CheckHost(e.Host), e.Labels.Check(), text("certificate", e.Certificate, 1, mostPEM), count("controllers", len(e.Controllers), mostItems))
+	for _, c := range e.Controllers {
+		err = errors.Join(err, text("controller", c, 1, mostName+len(":65535")))
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (r *Renew) Check() error { return text("request", r.Request, 1, mostRequest) }
+
+// Check says what openapi.yaml does not allow.
+func (r *Renewed) Check() error { return text("certificate", r.Certificate, 1, mostPEM) }
+
+// Check says what openapi.yaml does not allow.
+func (o *Order) Check() error {
+	return errors.Join(number("incarnation", o.Incarnation), number("revision", o.Revision))
+}
+
+// Check says what openapi.yaml does not allow.
+func (ls Labels) Check() error {
+	if err := count("labels", len(ls), mostItems); err != nil {
+		return err
+	}
+	for k, v := range ls {
+		if len(k) > mostName || !labelShape.MatchString(k) {
+			return fmt.Errorf("labels: %.80q is not a name", k)
+		}
+		if v != "" && (len(v) > mostName || !labelShape.MatchString(v)) {
+			return fmt.Errorf("labels: %.80q is not a value of %s", v, k)
+		}
+	}
+	return nil
+}
+
+// CheckHost says why something is not the id of a host.
+func CheckHost(id string) error {
+	if len(id) > mostName || !hostShape.MatchString(id) {
+		return fmt.Errorf("%.80q is not the name of a host, which has small letters, digits, dots and hyphens", id)
+	}
+	return nil
+}
+
+// CheckSHA256 says why something is not the SHA-256 of a blob.
+func CheckSHA256(hash string) error { return sha("blob", hash, false) }
+
+func first(err error) error {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		return first(joined.Unwrap()[0])
+	}
+	return err
+}
+
+func text(name, v string, least, most int) error {
+	switch {
+	case len(v) < least:
+		return fmt.Errorf("%s is missing", name)
+	case len(v) > most:
+		return fmt.Errorf("%s has %d bytes, %d at most", name, len(v), most)
+	case strings.ContainsRune(v, 0):
+		return fmt.Errorf("%s has a byte 0", name)
+	}
+	return nil
+}
+
+func number(name string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("%s is %d, below 0", name, n)
+	}
+	return nil
+}
+
+func count(name string, n, most int) error {
+	if n > most {
+		return fmt.Errorf("%s: there are %d, %d at most", name, n, most)
+	}
+	return nil
+}
+
+func bound(name string, n, most int) error {
+	if n > most {
+		return fmt.Errorf("%s has %d bytes, %d at most", name, n, most)
+	}
+	return nil
+}
+
+func sha(name, v string, none bool) error {
+	if none && v == "" || sha256Shape.MatchString(v) {
+		return nil
+	}
+	return fmt.Errorf("%s: %.80q is not a SHA-256", name, v)
+}
