@@ -1,0 +1,58 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/theupdateframework/go-tuf/v2/metadata"
+)
+
+// Why something is not believed. Each comes wrapped in a sentence that says what it is
+// about.
+var (
+	ErrMalformed    = errors.New("malformed")
+	ErrTooLarge     = errors.New("too large")
+	ErrUnsigned     = errors.New("not signed by a key of this fleet")
+	ErrThreshold    = errors.New("not signed by enough keys")
+	ErrBelowFloor   = errors.New("below the signed floor")
+	ErrExpired      = errors.New("expired")
+	ErrForeignFleet = errors.New("of another fleet")
+	ErrRolledBack   = errors.New("older than what was seen before")
+	ErrHash         = errors.New("not what was signed")
+	ErrLevel        = errors.New("written for a newer Sluice")
+	ErrRevoked      = errors.New("revoked")
+	ErrWrongHost    = errors.New("for another host")
+)
+
+func expired(what string, at, now time.Time) error {
+	return fmt.Errorf("%s: %w on %s (the clock here says %s)", what, ErrExpired, stamp(at), stamp(now))
+}
+
+func foreign(what, fleet, ours string) error {
+	return fmt.Errorf("%s is %w: %q, and this is %q", what, ErrForeignFleet, fleet, ours)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+
+// told puts an error of go-tuf into the words of this package.
+func told(what string, err error) error {
+	var (
+		version  *metadata.ErrBadVersionNumber
+		unsigned *metadata.ErrUnsignedMetadata
+		hash     *metadata.ErrLengthOrHashMismatch
+		old      *metadata.ErrExpiredMetadata
+		why      = ErrMalformed
+	)
+	switch {
+	case errors.As(err, &version):
+		why = ErrRolledBack
+	case errors.As(err, &unsigned):
+		why = ErrUnsigned
+	case errors.As(err, &hash):
+		why = ErrHash
+	case errors.As(err, &old):
+		why = ErrExpired
+	}
+	return fmt.Errorf("%s is %w: %s", what, why, err.Error())
+}
