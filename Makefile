@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
+.PHONY: help build install install-controller install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -22,7 +22,7 @@ help: ## this list
 
 BUILD = -trimpath -tags nethttpomithttp2 -ldflags='-s -w'
 
-build: ## bin/sluice and bin/sluice-lab: static, without symbols; their man pages, completions
+build: ## bin/sluice, bin/sluice-controller and bin/sluice-lab: static, without symbols; their man pages, completions
 	CGO_ENABLED=0 go build $(BUILD) -o bin/ ./cmd/...
 	rm -rf bin/man bin/completion
 	CGO_ENABLED=0 go run $(BUILD) ./internal/lab/generate bin man completion
@@ -30,7 +30,7 @@ build: ## bin/sluice and bin/sluice-lab: static, without symbols; their man page
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
 	install -D -m 755 bin/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out bin/man/sluice-lab%,$(wildcard bin/man/*.1))
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out bin/man/sluice-lab% bin/man/sluice-controller%,$(wildcard bin/man/*.1))
 	install -D -m 644 bin/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	install -D -m 644 bin/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
 	install -D -m 644 bin/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
@@ -39,6 +39,13 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/grafana/sluice.json
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
+
+install-controller: ## bin/sluice-controller, its man pages and completions, where the fleet is kept
+	install -D -m 755 bin/sluice-controller $(DESTDIR)$(PREFIX)/sbin/sluice-controller
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/sluice-controller*.1
+	install -D -m 644 bin/completion/sluice-controller.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-controller
+	install -D -m 644 bin/completion/_sluice-controller $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-controller
+	install -D -m 644 bin/completion/sluice-controller.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-controller.fish
 
 install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made
 	install -D -m 755 bin/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab

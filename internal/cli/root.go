@@ -79,5 +79,6 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		newFetchRanges(),
 	)
 	insideNetns(root)
+	command.HostFlags(root)
 	return root
 }

@@ -18,13 +18,13 @@ const (
 	DefaultPolicy   = words.DefaultPolicy
 )
 
-func addGlobalFlags(root *cobra.Command) {
+// HostFlags are those of programs that work on the host that they run on.
+func HostFlags(root *cobra.Command) {
 	state := os.Getenv("SLUICE_STATE_DIR")
 	if state == "" {
 		state = DefaultStateDir
 	}
 	flags := root.PersistentFlags()
-	flags.Bool("json", false, "print one JSON value instead of text")
 	flags.Var((*something)(&state), "state-dir", "`DIR` of history, country data and lists (environment: SLUICE_STATE_DIR)")
 	flags.Var(new(something), "netns", "work in the network namespace `NAME`, with a state of its own")
 	Must(root.RegisterFlagCompletionFunc("netns", CompleteNetns))

@@ -56,7 +56,7 @@ func Root(root *cobra.Command) *cobra.Command {
 	addVersionFlag(root)
 	root.CompletionOptions.DisableDefaultCmd = true // NewCompletion stands in for it
 	root.SetHelpCommand(newHelp())
-	addGlobalFlags(root)
+	root.PersistentFlags().Bool("json", false, "print one JSON value instead of text")
 	return root
 }
 

@@ -35,6 +35,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
   sluice-lab load http://192.0.2.10/ --connections 200
   sluice-lab story list`,
 	})
+	command.HostFlags(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return enterNetns(command.Netns(cmd)) }
 	root.AddCommand(
 		// One line a command, in the order of the help.

@@ -1,4 +1,4 @@
-// Command generate writes what comes from the code of both programs, a folder of DIRECTORY
+// Command generate writes what comes from the code of the three programs, a folder of DIRECTORY
 // for each part: generate DIRECTORY PART... scripts/generate has it write docs/reference,
 // docs/commands and the tables of figures; make build bin/man and bin/completion, which are installed.
 package main
@@ -21,6 +21,7 @@ import (
 	"sluice/internal/agent/config"
 	"sluice/internal/cli"
 	"sluice/internal/doctor"
+	fleetcli "sluice/internal/fleet/cli"
 	labcli "sluice/internal/lab/cli"
 	"sluice/internal/lab/kernelbench"
 	"sluice/internal/language/policy"
@@ -56,7 +57,7 @@ func generate(dir string, parts []string) error {
 			}
 			continue
 		}
-		for _, root := range []*cobra.Command{cli.Root(), labcli.Root()} {
+		for _, root := range []*cobra.Command{cli.Root(), fleetcli.Root(), labcli.Root()} {
 			root.DisableAutoGenTag = true // it would name the day
 			root.InitDefaultHelpCmd()
 			if err := generateProgram(root, part, into); err != nil {
