@@ -119,11 +119,14 @@ func (c *Conn) SendEncoded(ctx context.Context, text []byte) error {
 	return c.ws.Write(ctx, websocket.MessageText, text)
 }
 
-// Receive waits for the next message, and passes over those that this program does not
+// mostUnknown is how many messages in a row a side may send that the other does not know.
+const mostUnknown = 8
+
+// Receive waits for the next message, and passes over a few that this program does not
 // know. After an error the stream is of no use any more: Closed says whether the other
 // side has ended it.
 func (c *Conn) Receive(ctx context.Context) (*Message, error) {
-	for {
+	for range mostUnknown {
 		kind, text, err := c.ws.Read(ctx)
 		if err != nil {
 			return nil, err
@@ -143,6 +146,7 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 		}
 		return m, nil
 	}
+	return nil, c.wrong(errors.New("nothing of it is known"))
 }
 
 // wrong closes the stream over a message that cannot be taken.

@@ -1,0 +1,525 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/internal/fleet/wire"
+)
+
+// told keeps what a hub calls, as lines.
+type told struct {
+	mutex sync.Mutex
+	lines []string
+}
+
+func (t *told) add(format string, args ...any) {
+	t.mutex.Lock()
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+	t.mutex.Unlock()
+}
+
+func (t *told) all() string {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return strings.Join(t.lines, "\n")
+}
+
+func (t *told) options() Options {
+	return Options{
+		Joined:  func(host string, hello *wire.Hello) { t.add("%s joined: %s", host, hello.Instance) },
+		Said:    func(host string, m *wire.Message) { t.add("%s said: %s", host, m.Report.State) },
+		Left:    func(host string) { t.add("%s left", host) },
+		Claimed: func(host string, by, has netip.Addr) { t.add("%s claimed", host) },
+	}
+}
+
+// serve is the handler of a hub that believes the name an agent gives as its path's query.
+func serve(h *Hub, ended func(error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := wire.Accept(w, r)
+		if err != nil {
+			return
+		}
+		ended(h.Serve(conn, r.Header.Get("Host-Id"), netip.MustParseAddr("203.0.113.5")))
+	})
+}
+
+// named is the transport of an agent of that name.
+type named struct {
+	name string
+	http.RoundTripper
+}
+
+func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Host-Id", n.name)
+	return n.RoundTripper.RoundTrip(r)
+}
+
+// memory is a network without a kernel, so that time in it can be made.
+type memory struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (m *memory) Accept() (net.Conn, error) {
+	select {
+	case c := <-m.conns:
+		return c, nil
+	case <-m.done:
+		return nil, net.ErrClosed
+	}
+}
+func (m *memory) Close() error   { close(m.done); return nil }
+func (m *memory) Addr() net.Addr { return &net.TCPAddr{} }
+
+// lossy is the end of a connection, from which nothing comes any more once it is lost.
+type lossy struct {
+	net.Conn
+	lost atomic.Bool
+}
+
+func (l *lossy) Read(into []byte) (int, error) {
+	n, err := l.Conn.Read(into)
+	for err == nil && l.lost.Load() {
+		n, err = l.Conn.Read(into)
+	}
+	return n, err
+}
+
+// agent is the stream of one.
+type agent struct {
+	*wire.Conn
+	network *lossy
+}
+
+// inTime runs a hub in a bubble of synctest. dial connects an agent, which has not spoken.
+func inTime(t *testing.T, run func(t *testing.T, h *Hub, told *told, dial func(host string) agent)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		told := &told{}
+		h := New(told.options())
+		network := &memory{make(chan net.Conn), make(chan struct{})}
+		server := &http.Server{Handler: serve(h, func(err error) { told.add("ended: %v", err) }), ReadHeaderTimeout: time.Minute}
+		go func() { _ = server.Serve(network) }()
+		var clients []*http.Transport
+		var conns []*wire.Conn
+		run(t, h, told, func(host string) agent {
+			end := &lossy{}
+			transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				network.conns <- theirs
+				end.Conn = ours
+				return end, nil
+			}}
+			clients = append(clients, transport)
+			conn, err := wire.Dial(t.Context(), &http.Client{Transport: named{host, transport}}, "http://controller.example.net")
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, conn)
+			return agent{conn, end}
+		})
+		for _, c := range conns {
+			c.Cut()
+		}
+		_ = server.Close()
+		for _, c := range clients {
+			c.CloseIdleConnections()
+		}
+	})
+}
+
+func hello(t *testing.T, c *wire.Conn, instance string) {
+	t.Helper()
+	if err := c.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: instance}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen reads what a stream brings until it ends.
+func listen(c *wire.Conn) <-chan *wire.Message {
+	got := make(chan *wire.Message, 1000)
+	go func() {
+		defer close(got)
+		for {
+			m, err := c.Receive(context.Background())
+			if err != nil {
+				return
+			}
+			got <- m
+		}
+	}()
+	return got
+}
+
+func TestSilentStreamDies(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		c := dial("web-1")
+		got := listen(c.Conn)
+		hello(t, c.Conn, "a")
+		synctest.Wait()
+		time.Sleep(10 * time.Minute) // while it answers pings
+		if h.Online()["web-1"].From != netip.MustParseAddr("203.0.113.5") {
+			t.Fatalf("it is gone:\n%s", told.all())
+		}
+		_ = got
+
+		silent := dial("web-2")
+		hello(t, silent.Conn, "a")
+		silent.network.lost.Store(true)
+		listen(silent.Conn)
+		synctest.Wait()
+		time.Sleep(44 * time.Second)
+		if _, has := h.Online()["web-2"]; !has {
+			t.Errorf("it is dead before 45 s:\n%s", told.all())
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, has := h.Online()["web-2"]; has {
+			t.Error("it is online after 46 s of silence")
+		}
+		if _, has := h.Online()["web-1"]; !has {
+			t.Error("the other one went with it")
+		}
+	})
+}
+
+func TestNoHello(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		dial("web-1")
+		time.Sleep(helloWait + time.Second)
+		synctest.Wait()
+		if !strings.Contains(told.all(), "ended: ") {
+			t.Error("a stream without hello stays")
+		}
+		c := dial("web-2")
+		if err := c.Send(t.Context(), &wire.Message{Report: &wire.Report{State: wire.StateProved}}); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := c.Receive(t.Context()); err != nil || m.Refused == nil || m.Refused.Kind != wire.KindBadRequest {
+			t.Errorf("%v, %v", m, err)
+		}
+	})
+}
+
+// TestSlowAgent: one that takes no write is closed after 10 s, and the others are told.
+func TestSlowAgent(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		slow, quick := dial("slow"), dial("quick")
+		hello(t, slow.Conn, "a")
+		hello(t, quick.Conn, "b")
+		got := listen(quick.Conn)
+		synctest.Wait()
+		h.TellAll(Desired, []byte(`{"desired": {"bundle": 3}}`))
+		if m := <-got; m.Desired.Bundle != 3 {
+			t.Errorf("%v", m)
+		}
+		time.Sleep(writeWait + time.Second)
+		synctest.Wait()
+		online := h.Online()
+		if _, has := online["slow"]; has || len(online) != 1 {
+			t.Errorf("%v", online)
+		}
+	})
+}
+
+func TestLatestWins(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		c := dial("web-1")
+		hello(t, c.Conn, "a")
+		synctest.Wait()
+		for n := range 100 { // none of which it reads
+			h.Tell("web-1", Desired, fmt.Appendf(nil, `{"desired": {"bundle": %d}}`, n+1))
+			synctest.Wait()
+			h.Tell("web-1", Trust, []byte(`{"trust": {}}`))
+			synctest.Wait()
+		}
+		var bundles []int64
+		trust := 0
+		for m := range listenUntil(c.Conn, 100) {
+			if m.Desired != nil {
+				bundles = append(bundles, m.Desired.Bundle)
+			} else {
+				trust++
+			}
+		}
+		if fmt.Sprint(bundles, trust) != "[1 100] 1" {
+			t.Errorf("it is told %v, and %d times whom to trust", bundles, trust)
+		}
+		if h.Tell("web-9", Desired, []byte(`{}`)) {
+			t.Error("one that is not there was told")
+		}
+	})
+}
+
+// listenUntil reads until that bundle.
+func listenUntil(c *wire.Conn, bundle int64) <-chan *wire.Message {
+	got := make(chan *wire.Message)
+	go func() {
+		defer close(got)
+		for {
+			m, err := c.Receive(context.Background())
+			if err != nil {
+				return
+			}
+			got <- m
+			if m.Desired != nil && m.Desired.Bundle == bundle {
+				return
+			}
+		}
+	}()
+	return got
+}
+
+// TestTwoHostsOneName: the second that is alive at once is refused, and told why; the
+// same agent, and one whose stream before is dead, come in.
+func TestTwoHostsOneName(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		first := dial("web-1")
+		alive := listen(first.Conn)
+		hello(t, first.Conn, "a")
+		synctest.Wait()
+		copied := dial("web-1")
+		hello(t, copied.Conn, "b")
+		m, err := copied.Receive(t.Context())
+		if err != nil || m.Refused == nil || m.Refused.Kind != wire.KindTaken || !strings.Contains(m.Refused.Text, "two hosts claim web-1") {
+			t.Fatalf("%v, %v", m, err)
+		}
+		if _, err := copied.Receive(t.Context()); err == nil {
+			t.Error("the stream goes on")
+		}
+		synctest.Wait()
+		if len(alive) != 0 || len(h.Online()) != 1 {
+			t.Error("the first one is told something")
+		}
+		again := dial("web-1")
+		hello(t, again.Conn, "a")
+		synctest.Wait()
+		if _, more := <-alive; more || len(h.Online()) != 1 {
+			t.Error("its old stream stays")
+		}
+		restarted := dial("web-1") // and the stream of before reads nothing
+		hello(t, restarted.Conn, "c")
+		time.Sleep(claimWait + time.Second)
+		synctest.Wait()
+		want := "web-1 joined: a\nweb-1 claimed\nweb-1 left\nweb-1 joined: a\nweb-1 left\nweb-1 joined: c"
+		var got []string
+		for line := range strings.SplitSeq(told.all(), "\n") {
+			if !strings.HasPrefix(line, "ended: ") {
+				got = append(got, line)
+			}
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("it is\n%s\nand not\n%s", strings.Join(got, "\n"), want)
+		}
+	})
+}
+
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		c := dial("web-1")
+		got := listen(c.Conn)
+		hello(t, c.Conn, "a")
+		report := &wire.Message{Report: &wire.Report{State: wire.StateProved}}
+		for range 60 * mostSaid { // at what is allowed
+			if err := c.Send(t.Context(), report); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second / mostSaid)
+		}
+		n := 0
+		for c.Send(t.Context(), report) == nil && n < 10*mostAtOnce {
+			n++
+		}
+		if n > mostAtOnce+2 {
+			t.Errorf("%d messages at once are taken", n)
+		}
+		if m := <-got; m == nil || m.Refused == nil || m.Refused.Kind != wire.KindBusy {
+			t.Errorf("it is told %v", m)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		good, bad := dial("good"), dial("bad")
+		hello(t, good.Conn, "a")
+		hello(t, bad.Conn, "b")
+		listen(bad.Conn)
+		synctest.Wait()
+		go func() {
+			for {
+				m, err := good.Receive(context.Background())
+				if err != nil {
+					return
+				}
+				if m.Drain != nil && m.Drain.WithinSeconds == 30 {
+					go good.Close("drained")
+				}
+			}
+		}()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := h.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("it took %v though one stayed", took)
+		}
+		late := dial("late")
+		hello(t, late.Conn, "c")
+		if m, err := late.Receive(t.Context()); err != nil || m.Refused == nil || m.Refused.Kind != wire.KindUnavailable {
+			t.Errorf("%v, %v", m, err)
+		}
+		if err := h.Drain(ctx); err == nil {
+			t.Error("it drains twice")
+		}
+	})
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		if err := h.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		listens, hangs := dial("listens"), dial("hangs")
+		hello(t, listens.Conn, "a")
+		hello(t, hangs.Conn, "b")
+		got := listen(listens.Conn)
+		synctest.Wait()
+		for _, host := range []string{"listens", "hangs", "nobody"} {
+			h.Cut(host, &wire.Failure{Text: host + " is revoked", Kind: wire.KindRevoked})
+		}
+		synctest.Wait()
+		if m := <-got; m == nil || m.Refused == nil || m.Refused.Kind != wire.KindRevoked {
+			t.Errorf("it is told %v", m)
+		}
+		if len(h.Online()) != 0 {
+			t.Errorf("%v stay", h.Online())
+		}
+	})
+}
+
+func TestPaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		network := &memory{make(chan net.Conn), make(chan struct{})}
+		l := Paced(network, 10_000)
+		go func() {
+			for {
+				a, b := net.Pipe()
+				select {
+				case network.conns <- a:
+					_ = b.Close()
+				case <-network.done:
+					return
+				}
+			}
+		}()
+		began := time.Now()
+		for range 2 * Handshakes {
+			if _, err := l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 1800*time.Millisecond || took > 2*time.Second {
+			t.Errorf("%d handshakes in %v", 2*Handshakes, took)
+		}
+		_ = l.Close()
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed, and %v", err)
+		}
+	})
+}
+
+// TestManyAgents: hundreds in TLS on loopback come, are told, answer, and come again over
+// what is left of their streams.
+func TestManyAgents(t *testing.T) {
+	t.Parallel()
+	agents := 200
+	if !testing.Short() {
+		agents = 1000
+	}
+	told := &told{}
+	options := told.options()
+	var h *Hub
+	options.Said = func(host string, m *wire.Message) { h.Tell(host, Ask, []byte(`{"ask": {"what": "facts"}}`)) }
+	h = New(options)
+	server := httptest.NewUnstartedServer(serve(h, func(error) {}))
+	server.Listener = Paced(server.Listener, agents*4)
+	server.StartTLS()
+	defer server.Close()
+	var all sync.WaitGroup
+	for n := range agents {
+		all.Go(func() {
+			host := fmt.Sprintf("host-%d", n)
+			client := &http.Client{Transport: named{host, server.Client().Transport}}
+			for range 2 {
+				c, err := wire.Dial(t.Context(), client, server.URL)
+				if err != nil {
+					t.Errorf("%s: %v", host, err)
+					return
+				}
+				defer c.Cut()
+				hello(t, c, host)
+				var m *wire.Message
+				for m == nil || m.Desired.Bundle != 7 {
+					if m, err = c.Receive(t.Context()); err != nil {
+						t.Errorf("%s: %v", host, err)
+						return
+					}
+				}
+				if err := c.Send(t.Context(), &wire.Message{Report: &wire.Report{State: wire.StateProved}}); err != nil {
+					t.Errorf("%s: %v", host, err)
+				}
+				for m.Ask == nil {
+					if m, err = c.Receive(t.Context()); err != nil {
+						t.Errorf("%s: %v", host, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	go func() {
+		for bundle := int64(1); ; bundle = min(bundle+1, 7) {
+			h.TellAll(Desired, fmt.Appendf(nil, `{"desired": {"bundle": %d}}`, bundle))
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	all.Wait()
+	close(stop)
+	server.CloseClientConnections()
+	_ = h.Drain(t.Context())
+	if joined, left := strings.Count(told.all(), " joined"), strings.Count(told.all(), " left"); joined != 2*agents || left != joined {
+		t.Errorf("%d joined and %d left", joined, left)
+	}
+}
