@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// Head is the last entry of the audit, which names all entries before it.
+type Head struct {
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
+}
+
+// Entry is what the audit says of one change. Its hash is the SHA-256 of the entry as one
+// line of JSON, with Previous and without Hash.
+type Entry struct {
+	Seq      int64           `json:"seq"` // from 1 without a gap
+	At       time.Time       `json:"at"`
+	Who      string          `json:"who"`
+	What     string          `json:"what"`
+	Diff     json.RawMessage `json:"diff"`
+	Previous string          `json:"previous"` // the hash of the entry before
+	Hash     string          `json:"hash,omitempty"`
+}
+
+// sum is the hash that an entry is to have.
+func (e Entry) sum() (string, error) {
+	e.Hash = ""
+	e.At = e.At.UTC()
+	line, err := json.Marshal(e)
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// chain appends what the transaction told behind the head, whose row it has locked.
+func (t *tx) chain(head Head) error {
+	if len(t.told) == 0 {
+		return nil
+	}
+	at := t.store.micros()
+	for _, e := range t.told {
+		e.Seq, e.At, e.Previous = head.Seq+1, moment(at), head.Hash
+		hash, err := e.sum()
+		if err != nil {
+			return err
+		}
+		_, err = t.do(`insert into audit (seq, at, who, what, diff, previous, hash) values ($1, $2, $3, $4, $5, $6, $7)`,
+			e.Seq, at, e.Who, e.What, string(e.Diff), e.Previous, hash)
+		if err != nil {
+			return err
+		}
+		head = Head{e.Seq, hash}
+	}
+	_, err := t.do(`update fleet set audit_seq = $1, audit_hash = $2 where id = 1`, head.Seq, head.Hash)
+	return err
+}
+
+// Audit are at most limit entries behind a number, in their order.
+func (s *Store) Audit(ctx context.Context, after int64, limit int) ([]Entry, error) {
+	var out []Entry
+	err := s.query(ctx, s.reader, func(scan func(...any) error) error {
+		var e Entry
+		var at int64
+		var diff string
+		err := scan(&e.Seq, &at, &e.Who, &e.What, &diff, &e.Previous, &e.Hash)
+		e.At, e.Diff = moment(at), json.RawMessage(diff)
+		out = append(out, e)
+		return err
+	}, `select seq, at, who, what, diff, previous, hash from audit where seq > $1 order by seq limit $2`, after, limit)
+	return out, err
+}

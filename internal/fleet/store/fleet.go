@@ -1,0 +1,70 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// Position is how far a fleet's desired state has come. The incarnation decides first: it
+// rises when an older database was restored, and the policy key signs it.
+type Position struct {
+	Incarnation int64 `json:"incarnation"`
+	Revision    int64 `json:"revision"`
+}
+
+// Compare is -1 where p is before o, 1 where it is behind.
+func (p Position) Compare(o Position) int {
+	return cmp.Or(cmp.Compare(p.Incarnation, o.Incarnation), cmp.Compare(p.Revision, o.Revision))
+}
+
+// Fleet is what a database holds.
+type Fleet struct {
+	Name string `json:"name"`
+	Position
+	Created time.Time `json:"created"`
+	Head    Head      `json:"head"`
+}
+
+// Create makes the one fleet of a database that has none, else ErrExists.
+func (s *Store) Create(ctx context.Context, who, name string, incarnation int64) error {
+	return s.write(ctx, func(t *tx) error {
+		err := t.must(ErrExists, `insert into fleet (id, name, incarnation, revision, created, audit_seq, audit_hash)
+			values (1, $1, $2, 0, $3, 0, '') on conflict (id) do nothing`, name, incarnation, s.micros())
+		if err != nil {
+			return err
+		}
+		t.changed("fleet")
+		return t.tell(who, "fleet.create", map[string]any{"name": name, "incarnation": incarnation})
+	})
+}
+
+// Fleet is the fleet of the database, or ErrNotFound.
+func (s *Store) Fleet(ctx context.Context) (Fleet, error) { return s.fleet(ctx, s.reader) }
+
+func (s *Store) fleet(ctx context.Context, q querier) (f Fleet, err error) {
+	var created int64
+	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash},
+		`select name, incarnation, revision, created, audit_seq, audit_hash from fleet where id = 1`)
+	f.Created = moment(created)
+	return f, err
+}
+
+// NewIncarnation is for a database that was restored from an older copy: agents take its
+// revisions again, though they are lower than those they know. The caller has verified
+// the signature of the policy key. One that is not higher is ErrConflict.
+func (s *Store) NewIncarnation(ctx context.Context, who string, incarnation int64) error {
+	return s.write(ctx, func(t *tx) error {
+		var before int64
+		if err := t.one([]any{&before}, `select incarnation from fleet where id = 1`); err != nil {
+			return err
+		}
+		err := t.must(ErrConflict, `update fleet set incarnation = $1 where id = 1 and incarnation < $1`, incarnation)
+		if err != nil {
+			return fmt.Errorf("incarnation %d: %w: the database has %d", incarnation, err, before)
+		}
+		t.changed("fleet")
+		return t.tell(who, "fleet.incarnation", map[string]any{"from": before, "to": incarnation})
+	})
+}

@@ -1,0 +1,200 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// migrations make the tables, one after the other; a database says by its number how many
+// it has had. What was released is never changed, only followed.
+var migrations = []string{`
+create table fleet (
+	id bigint not null primary key check (id = 1),
+	name text not null,
+	incarnation bigint not null,
+	revision bigint not null,
+	created bigint not null,
+	audit_seq bigint not null,
+	audit_hash text not null
+);
+create table change (
+	revision bigint not null primary key,
+	at bigint not null,
+	entries text not null
+);
+create table audit (
+	seq bigint not null primary key,
+	at bigint not null,
+	who text not null,
+	what text not null,
+	diff text not null,
+	previous text not null,
+	hash text not null
+);
+create table token (
+	id text not null primary key,
+	secret text not null unique,
+	labels text not null,
+	uses bigint not null,
+	used bigint not null,
+	created bigint not null,
+	created_by text not null,
+	expires bigint not null,
+	withdrawn bigint not null
+);
+create table host (
+	id text not null primary key,
+	labels text not null,
+	labels_order BYTES not null,
+	addresses text not null,
+	facts text not null,
+	version text not null,
+	level bigint not null,
+	protocol bigint not null,
+	enrolled bigint not null,
+	seen bigint not null,
+	revoked bigint not null,
+	revoked_why text not null,
+	token text not null
+);
+create table host_key (
+	key text not null primary key,
+	host text not null,
+	added bigint not null,
+	revoked bigint not null
+);
+create table certificate (
+	serial text not null primary key,
+	host text not null references host (id) on delete cascade,
+	key text not null references host_key (key),
+	since bigint not null,
+	until bigint not null
+);
+create index certificate_host on certificate (host);
+create table facts (
+	sha256 text not null primary key,
+	body BYTES not null
+);
+create table guest (
+	id text not null primary key,
+	host text not null references host (id),
+	interface text not null,
+	netns text not null,
+	addresses text not null,
+	public text not null,
+	labels text not null
+);
+create index guest_host on guest (host);
+create table upload (
+	id text not null primary key,
+	begun bigint not null
+);
+create table chunk (
+	upload text not null references upload (id) on delete cascade,
+	n bigint not null,
+	body BYTES not null,
+	primary key (upload, n)
+);
+create table blob (
+	sha256 text not null primary key,
+	size bigint not null,
+	upload text not null references upload (id)
+);
+create table bundle (
+	number bigint not null primary key,
+	sha256 text not null,
+	manifest BYTES not null,
+	level bigint not null,
+	published bigint not null,
+	published_by text not null
+);
+create table bundle_blob (
+	bundle bigint not null references bundle (number),
+	sha256 text not null references blob (sha256),
+	primary key (bundle, sha256)
+);
+create table metadata (
+	role text not null,
+	version bigint not null,
+	body BYTES not null,
+	primary key (role, version)
+);
+create table live (
+	kind text not null primary key,
+	seq bigint not null,
+	envelope BYTES not null,
+	at bigint not null
+);
+create table desired (
+	host text not null primary key references host (id) on delete cascade,
+	bundle bigint not null references bundle (number),
+	rollout bigint not null,
+	revision bigint not null
+);
+create table status (
+	host text not null primary key references host (id) on delete cascade,
+	bundle bigint not null,
+	rollout bigint not null,
+	revision bigint not null,
+	generation text not null,
+	mark text not null,
+	proof text not null,
+	state text not null,
+	reason text not null,
+	since bigint not null,
+	at bigint not null
+);
+`}
+
+// migrate brings the tables to the last of the steps, in one transaction.
+func (s *Store) migrate(ctx context.Context, steps []string) error {
+	return s.write(ctx, func(t *tx) error {
+		if s.dialect.lock != "" {
+			if _, err := t.do(s.dialect.lock); err != nil {
+				return err
+			}
+		}
+		var tables, version int
+		if err := t.one([]any{&tables}, s.dialect.tables); err != nil {
+			return err
+		}
+		if tables > 0 {
+			var ours int
+			if err := t.one([]any{&ours}, s.dialect.tables+s.dialect.called, "sluice_schema"); err != nil {
+				return err
+			}
+			if ours == 0 {
+				return ErrForeign
+			}
+			if err := t.one([]any{&version}, `select version from sluice_schema`); err != nil {
+				return fmt.Errorf("the version of the tables: %w", err)
+			}
+		}
+		switch {
+		case version > len(steps):
+			return fmt.Errorf("%w: its tables have version %d, and this program knows %d", ErrNewer, version, len(steps))
+		case version == len(steps):
+			return nil
+		case version == 0:
+			if _, err := t.do(`create table sluice_schema (version bigint not null)`); err != nil {
+				return err
+			}
+			if _, err := t.do(`insert into sluice_schema (version) values (0)`); err != nil {
+				return err
+			}
+		}
+		for _, step := range steps[version:] {
+			for _, statement := range strings.Split(step, ";\n") {
+				if strings.TrimSpace(statement) == "" {
+					continue
+				}
+				if _, err := t.do(statement); err != nil {
+					return err
+				}
+			}
+		}
+		return t.must(errors.New("the version of the tables is gone"), `update sluice_schema set version = $1`, len(steps))
+	})
+}
