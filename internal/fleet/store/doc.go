@@ -11,7 +11,8 @@
 //	bundle ─▶ bundle_blob ─▶ blob ─▶ upload ─▶ chunk
 //	metadata   signed: root chain, targets, …
 //	live       signed by the online key
-//	desired    host ─▶ bundle
+//	rollout    plan and state ─▶ bundle
+//	desired    host ─▶ bundle, rollout
 //
 // What the callers may rely on, with several controllers on one database as with one:
 //

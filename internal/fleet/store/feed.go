@@ -62,6 +62,7 @@ type Snapshot struct {
 	Hosts    []Host
 	Guests   []Guest
 	Desired  []Desired
+	Rollouts []Rollout // those that are not closed
 	Bundles  []Bundle
 	Metadata []Metadata
 	Live     []Live
@@ -80,6 +81,9 @@ func (s *Store) Snapshot(ctx context.Context) (out Snapshot, err error) {
 			return err
 		}
 		if out.Desired, err = s.desired(ctx, q, nil); err != nil {
+			return err
+		}
+		if out.Rollouts, err = s.rolloutsOf(ctx, q, true); err != nil {
 			return err
 		}
 		if out.Bundles, err = s.bundles(ctx, q); err != nil {

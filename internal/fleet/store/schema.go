@@ -146,6 +146,20 @@ create table status (
 	since bigint not null,
 	at bigint not null
 );
+`, `
+create table rollout (
+	id bigint not null primary key,
+	bundle bigint not null references bundle (number),
+	version bigint not null,
+	phase text not null,
+	closed bigint not null,
+	plan text not null,
+	state text not null,
+	created bigint not null,
+	changed bigint not null,
+	created_by text not null
+);
+create index rollout_open on rollout (closed);
 `}
 
 // migrate brings the tables to the last of the steps, in one transaction.
