@@ -29,12 +29,17 @@ With --host the policy is checked for the host that "sluice facts --json"
 described, with --text for none: then only the text is read, without set files,
 lists and country data. With --offline no list is downloaded.
 
+With --labels FILE is the file of a fleet, and what is checked is the policy that a
+host with these labels has; host=NAME is its name. The fleet's sets by hosts and
+guests are empty then.
+
 Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice check
   sluice check --text vms/web.yaml
-  sluice check policy.yaml --host gateway.json --json`,
+  sluice check policy.yaml --host gateway.json --json
+  sluice check --labels role=db fleet.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := optionsOf(cmd)
@@ -49,6 +54,7 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 	cmd.Flags().StringVar(&described, "host", "", "check for the host described in `FACTS.json`")
 	cmd.Flags().BoolVar(&textOnly, "text", false, "check the text alone, for no host")
 	cmd.Flags().BoolVar(&offline, "offline", false, "download no list, use the copies")
+	addLabels(cmd)
 	cmd.MarkFlagsMutuallyExclusive("host", "text")
 	return cmd
 }
@@ -56,9 +62,11 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 // findAll returns what is wrong with a policy; the error is for what keeps it
 // from being looked at.
 func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool) ([]check.Finding, error) {
-	p, err := engine.Load(cmd.InOrStdin(), file)
+	p, err := loadPolicy(cmd, file)
 	if err != nil || textOnly {
-		return engine.Findings(err)
+		findings, err := engine.Findings(err)
+		withRemedies(findings)
+		return findings, err
 	}
 	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {

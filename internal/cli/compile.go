@@ -14,7 +14,6 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 )
@@ -75,6 +74,7 @@ Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/
 	command.Must(cmd.RegisterFlagCompletionFunc("backend", command.Words(names...)))
 	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
+	addLabels(cmd)
 	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what it saves")
 	cmd.Flags().String("dump-passes", "", "write the program after each pass into `DIR`")
 	cmd.Flags().String("profile", "", "order rules by the counters in `FILE`, which \"sluice status --json\" wrote")
@@ -109,7 +109,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err := line.optimizing(cmd, estimated); err != nil {
 		return err
 	}
-	p, err := policy.Load(command.PolicyArgument(args))
+	p, err := loadPolicy(cmd, command.PolicyArgument(args))
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,7 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 		},
 	}
 	cmd.Flags().StringVar(&described, "host", "", "compare for the host described in `FACTS.json`")
+	addLabels(cmd)
 	cmd.Flags().BoolVar(&brief, "brief", false, "print a line for each service and direction")
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print Markdown for a pull request")
 	return cmd
@@ -113,7 +114,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown, brief bo
 // side reads one of the policies.
 func side(cmd *cobra.Command, from *engine.Sources, name string) (*engine.Subject, error) {
 	if name != runningName {
-		p, err := engine.Load(cmd.InOrStdin(), name)
+		p, err := loadPolicy(cmd, name)
 		return &engine.Subject{Policy: p, Sources: from}, err
 	}
 	h, err := hostOf(cmd)

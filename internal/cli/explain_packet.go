@@ -99,6 +99,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringVar(&asked.State, "state", "", "`STATE`: new, established, related, invalid or untracked")
 	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	addLabels(cmd)
 	flags.Uint64Var(&number, "log", 0, "ask about the packet of a `NUMBER` of sluice log")
 	for _, said := range []string{"proto", "src", "dst", "sport", "dport", "in", "out", "icmp-type", "flags", "user", "hook"} {
 		cmd.MarkFlagsMutuallyExclusive("log", said)

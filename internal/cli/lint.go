@@ -64,6 +64,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		},
 	}
 	cmd.Flags().StringVar(&described, "host", "", "lint for the host described in `FACTS.json`")
+	addLabels(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "download no list and look no name up")
 	cmd.Flags().Bool("strict", false, "end with status 1 for remarks too")
 	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to mend it")

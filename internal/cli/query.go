@@ -89,6 +89,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringVar(&w.Hook, "hook", "", "only packets of `HOOK`: input, forward or output")
 	flags.StringVar(&states, "state", "new", "`STATE` that connection tracking gives them: new, established, related, invalid, untracked, any")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	addLabels(cmd)
 	cmd.MarkFlagsMutuallyExclusive("allowed", "dropped")
 	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
 	command.Must(cmd.RegisterFlagCompletionFunc("state", command.Words("new", "established", "related", "invalid", "untracked", "any")))

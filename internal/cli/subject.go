@@ -17,10 +17,10 @@ import (
 // not be read, it is the file that would be applied, and that is told.
 func subject(cmd *cobra.Command, from *engine.Sources, args []string, described string) (*engine.Subject, error) {
 	load := func() (*engine.Subject, error) {
-		p, err := engine.Load(cmd.InOrStdin(), command.PolicyArgument(args))
+		p, err := loadPolicy(cmd, command.PolicyArgument(args))
 		return &engine.Subject{Policy: p, Sources: from}, err
 	}
-	if len(args) > 0 || described != "" {
+	if len(args) > 0 || described != "" || forLabels(cmd) {
 		return load()
 	}
 	h, err := hostOf(cmd)
@@ -58,7 +58,7 @@ func noneToRead(cmd *cobra.Command, err error) bool {
 // the policy that runs, for which the subject is nil; where none runs, or it may not be
 // read, about the file that would be applied.
 func aboutPolicy[T any](cmd *cobra.Command, args []string, described string, offline bool, ask func(*engine.Subject) (T, error)) (T, error) {
-	if len(args) == 0 && described == "" {
+	if len(args) == 0 && described == "" && !forLabels(cmd) {
 		out, err := ask(nil)
 		if !noneToRead(cmd, err) {
 			return out, err
@@ -69,7 +69,7 @@ func aboutPolicy[T any](cmd *cobra.Command, args []string, described string, off
 	if err != nil {
 		return none, err
 	}
-	p, err := engine.Load(cmd.InOrStdin(), command.PolicyArgument(args))
+	p, err := loadPolicy(cmd, command.PolicyArgument(args))
 	if err != nil {
 		return none, err
 	}

@@ -57,6 +57,7 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 	flags := cmd.Flags()
 	flags.StringArrayVar(&files, "expect", nil, "read expectations from `FILE` too; may be given several times")
 	flags.StringVar(&described, "host", "", "test for the host described in `FACTS.json`")
+	addLabels(cmd)
 	flags.BoolVar(&offline, "offline", false, "download no list, use the copies")
 	command.Must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
 	command.Must(cmd.MarkFlagFilename("host", "json"))

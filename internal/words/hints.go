@@ -185,6 +185,7 @@ var policyRemedies = map[policy.Remedy]string{
 	policy.RenewCountries:  "run sluice geo update again, or remove the file to go back to the built-in data",
 	policy.ReadCountries:   "run it as root, or give --state-dir with a directory that you can read",
 	policy.SeeFindingCodes: "sluice lint --list shows the codes",
+	policy.GiveLabels:      "give the file of the fleet, and --labels with those of a host: sluice check --labels role=web fleet.yaml",
 	policy.NameOrGiveFacts: "name the interface, or compile with the facts of the host (sluice facts --json)",
 }
 

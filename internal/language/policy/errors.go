@@ -19,6 +19,7 @@ const (
 	RenewCountries  Remedy = "renew the country data"
 	ReadCountries   Remedy = "be allowed to read the country data"
 	SeeFindingCodes Remedy = "see which codes findings have"
+	GiveLabels      Remedy = "say which host it is for"
 	NameOrGiveFacts Remedy = "name the interface, or have the facts of the host"
 )
 

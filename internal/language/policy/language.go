@@ -11,12 +11,15 @@ import (
 const (
 	namePattern     = `^[A-Za-z][A-Za-z0-9_-]{0,47}$`
 	scopePattern    = `^\s*(to|from)\s+\S`
+	fleetPattern    = `^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`
+	hostPattern     = `^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`
 	durationPattern = `^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$`
 )
 
 // grammar is the whole language but for the words inside rules, see clauses.
 var grammar = &source.Language{
-	Title: "Sluice policy", Shapes: shapes, Includes: true, Names: namePattern, Reserved: reserved,
+	Title: "Sluice policy", Shapes: slices.Concat(shapes, fleetShapes), Includes: true,
+	Others: []source.Other{{Key: "fleet", And: "host", Shape: "host"}, {Key: "fleet", Shape: "fleet"}}, Names: namePattern, Reserved: reserved,
 }
 
 // dialect is what a policy's file differs in from other files.
@@ -45,6 +48,7 @@ var shapes = []*source.Shape{
 		Doc: "A policy file is one YAML mapping. Every key but `version` may be left out. A section (`input`, `output`, `forward`) that is left out is not policed: only bans are asked there.",
 		Keys: []source.Key{
 			{Name: "version", Shape: "version", Doc: "The version of the language.", Required: true},
+			{Name: "hosts", Shape: "selector", Doc: "In a part of a fleet alone: which hosts it is of. Without it the part is of every host."},
 			{Name: "include", Shape: "includes", Doc: "Other files of the same language, relative to this one. They are read after this file, those of one pattern in the order of their names; their rules follow the rules of this file."},
 			{Name: "zones", Shape: "zones", Doc: "The sides of the host."},
 			{Name: "sets", Shape: "sets", Doc: "Named groups of addresses."},
@@ -126,7 +130,7 @@ var shapes = []*source.Shape{
 	{Name: "sets", What: "sets", Doc: "Sets by name. They hold IPv4 and IPv6 together.", Values: "set", Null: true, Examples: []string{"office: [203.0.113.0/24, \"2001:db8:77::/48\"]"}},
 	{
 		Name: "set", What: "a set",
-		Doc:  "A list of addresses, or a mapping with exactly one of `addresses`, `file`, `url`, `countries` and `continents` (these two may stand together), `union`, `endpoints`.",
+		Doc:  "A list of addresses, or a mapping with exactly one of `addresses`, `file`, `url`, `countries` and `continents` (these two may stand together), `union`, `endpoints`, `hosts`, `guests`.",
 		Text: source.Matching(`^[0-9A-Fa-f:./-]+$`), List: "address",
 		Keys: []source.Key{
 			{Name: "addresses", Shape: "addresses", Doc: "The addresses themselves; for a list that needs `except` or `counters` too."},
@@ -137,6 +141,9 @@ var shapes = []*source.Shape{
 			{Name: "continents", Shape: "continents", Doc: "`AF`, `AN`, `AS`, `EU`, `NA`, `OC`, `SA`."},
 			{Name: "union", Shape: "names", Doc: "Other sets, taken together."},
 			{Name: "endpoints", Shape: "endpoints", Doc: "Addresses and services together, for `tracking: bypass: … to SET`."},
+			{Name: "hosts", Shape: "selector", Doc: "Addresses of the hosts of a fleet that have these labels, as far as they are known now. Such a set stands in the file of the fleet."},
+			{Name: "guests", Shape: "selector", Doc: "The same of the guests of hosts."},
+			{Name: "within", Shape: "addresses", Doc: "What `hosts` or `guests` may never have an address outside of; needed with them."},
 			{Name: "except", Shape: "names", Doc: "Sets whose addresses are taken out."},
 			{Name: "counters", Shape: "flag", Doc: "Count packets and bytes for each element; the counters survive a reload."},
 			{Name: "filled-by", Shape: "filler", Doc: "`other`: another program of this host puts single addresses into it, in the kernel, such as dnsmasq by its `nftset`. What is in it is no part of the policy, and stays when policies are applied. It stands in rules alone."},

@@ -48,6 +48,12 @@ type loader struct {
 	// the disk.
 	texts map[string][]byte
 
+	view    *View     // of the host; nil: of no fleet
+	here    string    // the file that the view was read from; "": none
+	every   bool      // read a fleet for no one host
+	isFleet bool      // what is read is of a fleet
+	others  []*loader // of parts that are of other hosts
+
 	scope    []Scope      // of the file that is read; none: it may say everything
 	scoped   []scopedFile // that are read when the rest is whole
 	tolerant bool         // what is wrong with these keeps them alone out
@@ -163,10 +169,35 @@ type Reading struct {
 	Good  func(name string) []byte // nil where there is none; may be nil
 	// Refused is what was found to be wrong with such files when all was read.
 	Refused map[string]Errors
+	// View is the host that a fleet's policy is read for, by the file of the fleet; nil: the
+	// file that is read says which, or is of no fleet.
+	View *View
+	// Texts are the files, by name, in place of those that Files has, but not those of sets;
+	// nil: there is no such file.
+	Texts map[string][]byte
 }
 
 // Load is Load so.
 func (r Reading) Load(path string) (*Policy, error) {
+	l, data, err := r.open(path)
+	if err != nil {
+		return nil, err
+	}
+	return l.run(path, data)
+}
+
+// open reads the first file.
+func (r Reading) open(path string) (*loader, []byte, error) {
+	l := newLoader(path)
+	l.follow, l.texts, l.view = true, r.Texts, r.View
+	l.tolerant, l.whole, l.good, l.refused = r.Parts, r.DraftOf, r.Good, r.Refused
+	if r.Texts != nil {
+		data, there := r.Texts[path]
+		if !there {
+			return nil, nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+		}
+		return l, data, nil
+	}
 	files := r.Files
 	if files == nil {
 		files = disk{}
@@ -176,12 +207,10 @@ func (r Reading) Load(path string) (*Policy, error) {
 	}
 	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l := newLoader(path)
-	l.follow, l.policy.disk = true, files
-	l.tolerant, l.whole, l.good, l.refused = r.Parts, r.DraftOf, r.Good, r.Refused
-	return l.run(path, data)
+	l.policy.disk = files
+	return l, data, nil
 }
 
 // Text is the text of one of the files that Files names, as the policy was read from it.
@@ -191,13 +220,7 @@ func (p *Policy) Text(name string) []byte { return p.texts[name] }
 // no file is read. What is left out of a policy that was kept, because it was broken, is
 // left out again.
 func LoadTexts(name string, texts map[string][]byte) (*Policy, error) {
-	data, there := texts[name]
-	if !there {
-		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-	}
-	l := newLoader(name)
-	l.follow, l.texts, l.tolerant = true, texts, true
-	return l.run(name, data)
+	return Reading{Texts: texts, Parts: true}.Load(name)
 }
 
 // LoadData is Load for a text that is already read; includes are looked for
@@ -220,6 +243,9 @@ func (l *loader) run(name string, data []byte) (*Policy, error) {
 		l.real[target] = name
 	}
 	l.read(name, data, nil)
+	if (l.view != nil || l.every) && l.policy.Fleet == nil && len(l.errs) == 0 {
+		l.errs = append(l.errs, l.policy.Errorf(Pos{File: name, Line: 1, Column: 1}, "name the file of the fleet", "%s is the policy of one host", name))
+	}
 	if l.versions == 0 && len(l.errs) == 0 {
 		l.errs = append(l.errs, l.policy.Errorf(Pos{File: name, Line: 1, Column: 1}, "write version: 1 as the first line", "version is missing"))
 	}
@@ -243,28 +269,39 @@ func (l *loader) finish() error {
 		check()
 	}
 	if len(l.errs) > 0 {
-		return l.errs.Sorted(l.files)
+		l.errs = l.errs.Sorted(l.files)
+		return l.errs
 	}
 	return nil
 }
 
 // read parses one file into the policy.
 func (l *loader) read(name string, data []byte, stack []string) {
-	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: append(slices.Clone(stack), name)}
 	l.files = append(l.files, name)
+	f := l.file(name, data, append(slices.Clone(stack), name))
+	if doc := f.parse(data); doc != nil {
+		f.top(doc)
+	}
+}
+
+// file is one of the policy's files, of which stack are those on the way to it and itself.
+func (l *loader) file(name string, data []byte, stack []string) *file {
+	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: stack}
 	l.policy.lines[name] = f.Lines
 	l.policy.texts[name] = data
+	return f
+}
+
+// parse is the YAML of a file; nil where it has none that can be read.
+func (f *file) parse(data []byte) *yaml.Node {
 	if errs := f.CheckText(data); len(errs) > 0 {
-		l.errs = append(l.errs, errs...)
-		l.unread = true
-		return
+		f.errs = append(f.errs, errs...)
+		f.unread = true
+		return nil
 	}
 	doc := f.Document()
-	if doc == nil {
-		l.unread = true
-		return
-	}
-	f.top(doc)
+	f.unread = f.unread || doc == nil
+	return doc
 }
 
 func (l *loader) fail(pos Pos, hint, format string, args ...any) {

@@ -36,6 +36,9 @@ func (f *file) top(doc *yaml.Node) {
 		f.unread = true
 		return
 	}
+	if !f.guard && f.ofFleet(root) {
+		return
+	}
 	shape := grammar.Of("policy")
 	if f.guard {
 		shape = grammar.Of("guard")
@@ -54,12 +57,14 @@ func (f *file) top(doc *yaml.Node) {
 	f.versions++
 	var includes *yaml.Node
 	for _, e := range entries {
-		if f.scope != nil && !f.mayStand(e) {
+		if f.scope != nil && !f.mayStand(e) || !f.mayStandInFleet(e) {
 			continue
 		}
 		switch e.Name {
 		case "version":
 			f.Version(e.Value)
+		case "hosts":
+			f.selector(e)
 		case "include":
 			includes = e.Value
 		case "zones":
@@ -134,7 +139,11 @@ func (f *file) taken(e source.Entry, what string) bool {
 }
 
 func (f *file) isAlready(e source.Entry, what, otherWhat string, other Pos) bool {
-	f.fail(f.At(e.Key), "", "%s %s is already a %s, see %s", what, source.Quote(e.Name), otherWhat, other)
+	hint := ""
+	if other.File != f.Name {
+		hint = f.bothHint()
+	}
+	f.fail(f.At(e.Key), hint, "%s %s is already a %s, see %s", what, source.Quote(e.Name), otherWhat, other)
 	return true
 }
 

@@ -48,7 +48,7 @@ func asJSON(t *testing.T, text string) any {
 
 // Every example of the table fits its shape in the schema.
 func TestSchemaExamples(t *testing.T) {
-	for _, s := range shapes {
+	for _, s := range grammar.Shapes {
 		if len(s.Examples) == 0 {
 			t.Errorf("%s has no example", s.Name)
 		}
@@ -95,6 +95,11 @@ func TestSchemaAccepts(t *testing.T) {
 		}
 		if _, err := Parse(name, data); err != nil {
 			t.Errorf("%v", err)
+		}
+	}
+	for name, text := range fleetTexts {
+		if err := schema.Validate(asJSON(t, text)); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -147,6 +152,8 @@ func TestSchemaRejects(t *testing.T) {
 		"version: 1\nexpect: {a: b}", "version: 1\nexpect: [pass ssh]", "version: 1\nexpect: [{deny: ssh, on: prerouting}]", "version: 1\nexpect: [{deny: ssh, state: untracked}]",
 		"version: 1\nexpect: [{deny: ssh, allow: http}]", "version: 1\nexpect: [{deny: ssh, log: x}]", "version: 1\nexpect: [5]",
 		"version: 1\nforward: {default: drop, accelerate: 1}", "version: 1\ninclude: {a: b}", "version: 1\ninclude: [{path: a.yaml}]",
+		"version: 1\nfleet: a/b\nparts: [x.yaml]", "version: 1\nfleet: a\ninput: {default: drop}", "version: 1\nfleet: a\nparts: {a: b}", "version: 1\nfleet: a.yaml\nhost: \"a b\"",
+		"version: 1\nfleet: a.yaml\nhost: b\nparts: [c]", "version: 1\nfleet: a.yaml\nhost: b\nmembers: [192.0.2.1]", "version: 1\nfleet: a.yaml\nhost: b\nlabels: [c]", "version: 1\nhosts: [a]", "version: 1\nhost: a",
 		"version: 1\ninclude: [{path: a.yaml, only: 192.0.2.1}]", "version: 1\ninclude: [{path: a.yaml, only: to 192.0.2.1, scope: x}]",
 	} {
 		if err := schema.Validate(asJSON(t, text)); err == nil {
@@ -162,7 +169,7 @@ func TestSchemaRejects(t *testing.T) {
 // parser does not know how to read would pass unseen.
 func TestTableIsWhole(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range shapes {
+	for _, s := range grammar.Shapes {
 		if seen[s.Name] {
 			t.Errorf("duplicate %s", s.Name)
 		}

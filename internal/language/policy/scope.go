@@ -135,7 +135,7 @@ func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
 		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "%s is a zone, whose addresses are not known here", source.Quote(item.Name))
 	case set == nil:
 		return addrset.Set{}, problemf("", "unknown set %s%s", source.Quote(item.Name), source.DidYouMean(item.Name, sortedKeys(l.sets)))
-	case len(set.Elements) == 0 || len(set.Except) > 0 || set.Living:
+	case len(set.Elements) == 0 || len(set.Except) > 0 || set.Living || set.IsGroup():
 		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "set %s is not a list of addresses, so that what is in it is not known here", source.Quote(item.Name))
 	}
 	var b addrset.Builder
@@ -258,7 +258,7 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 		}
 	}
 	if own.finish() != nil {
-		return own.errs.Sorted(own.files)
+		return own.errs
 	}
 	for _, at := range sections {
 		if *at.theirs == nil {

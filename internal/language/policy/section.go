@@ -53,12 +53,10 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 				f.fail(f.At(k.Key), "put it under forward", "accelerate cannot be used in %s: only what goes through this host can be offloaded", hook)
 				continue
 			}
-			if s.AccelPos.Line != 0 {
-				f.fail(f.At(k.Key), "", "accelerate is already set, see %s", s.AccelPos)
-				continue
+			if f.Once(k, &s.AccelPos) {
+				s.AccelPos = f.At(k.Key)
+				s.Accelerate, _ = f.Flag(k.Value, "accelerate")
 			}
-			s.AccelPos = f.At(k.Key)
-			s.Accelerate, _ = f.Flag(k.Value, "accelerate")
 		default:
 			names := shape.KeyNames()
 			f.fail(f.At(k.Key), "known are "+strings.Join(names, ", "), "unknown key %s in %s%s", source.Quote(k.Name), hook, source.DidYouMean(k.Name, names))

@@ -11,7 +11,7 @@ import (
 )
 
 // contentKeys are the keys of a set that say what is in it.
-var contentKeys = []string{"addresses", "file", "url", "countries", "continents", "union", "endpoints"}
+var contentKeys = []string{"addresses", "file", "url", "countries", "continents", "union", "endpoints", "hosts", "guests"}
 
 func (f *file) set(e source.Entry) {
 	s := &Set{Pos: f.At(e.Key), Name: e.Name}
@@ -69,6 +69,10 @@ func (f *file) setKey(s *Set, k source.Entry) {
 		s.Except = f.namesOf(k.Value, k.Name)
 	case "endpoints":
 		f.endpoints(s, k.Value)
+	case "hosts", "guests":
+		f.group(s, k)
+	case "within":
+		s.Within = f.addresses(k.Value, "within")
 	case "counters":
 		s.Counters, _ = f.Flag(k.Value, "counters")
 	case "filled-by":
@@ -83,6 +87,9 @@ func (f *file) setKey(s *Set, k source.Entry) {
 
 // setContent checks which keys stand together.
 func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, content []string, clean bool) {
+	if clean {
+		f.groupKeys(s, by)
+	}
 	geo := slices.DeleteFunc(slices.Clone(content), func(name string) bool { return name != "countries" && name != "continents" })
 	if s.Others {
 		for _, word := range append(slices.Clone(contentKeys), "refresh", "except", "counters", "living") {
@@ -113,7 +120,7 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 	if k, ok := by["counters"]; ok && s.Counters && by["endpoints"].Key != nil {
 		f.fail(f.At(k.Key), "", "counters cannot be used with endpoints")
 	}
-	if k := by[content[0]]; clean && len(s.Elements)+len(s.Countries)+len(s.Continents)+len(s.Union)+len(s.Endpoints) == 0 && s.File == nil && s.URL == nil && content[0] != "addresses" && content[0] != "endpoints" {
+	if k := by[content[0]]; clean && len(s.Elements)+len(s.Countries)+len(s.Continents)+len(s.Union)+len(s.Endpoints) == 0 && s.File == nil && s.URL == nil && !s.IsGroup() && content[0] != "addresses" && content[0] != "endpoints" {
 		f.fail(f.At(k.Key), "", "%s is empty", k.Name)
 	}
 }
@@ -234,7 +241,7 @@ func (f *file) checkSet(s *Set) {
 			case f.zones[w.Text] != nil:
 				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case !f.unread:
-				f.fail(w.Pos, "", "unknown set %s%s", source.Quote(w.Text), source.DidYouMean(w.Text, sortedKeys(f.sets)))
+				f.fail(w.Pos, f.elsewhere(w.Text), "unknown set %s%s", source.Quote(w.Text), source.DidYouMean(w.Text, sortedKeys(f.sets)))
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type Policy struct {
 	Forward     *Section
 	NAT         []*NAT
 	Expect      []*Expectation
+	Fleet       *Fleet              `json:",omitzero"` // nil: of no fleet
 	Broken      []Broken            // files that it does without, or of which it has another text
 	scoped      []string            // files that were included with only
 	lines       map[string][]string // the text of each file, for messages
@@ -59,8 +60,8 @@ type Range struct {
 }
 
 // Set is a named group of addresses or of endpoints. Exactly one of Elements,
-// File, URL, Countries/Continents, Union, Endpoints says what is in it
-// (Countries and Continents may stand together); Except may follow any of
+// File, URL, Countries/Continents, Union, Endpoints, Hosts, Guests says what is in
+// it (Countries and Continents may stand together); Except may follow any of
 // these but Endpoints.
 type Set struct {
 	Pos        Pos
@@ -74,6 +75,9 @@ type Set struct {
 	Union      []Word        // names of sets
 	Except     []Word        // names of sets
 	Endpoints  []Endpoint
+	Hosts      *Word      `json:",omitzero"`  // a selector of hosts of a fleet; Elements are their addresses, as the view has them
+	Guests     *Word      `json:",omitzero"`  // the same of guests
+	Within     []Range    `json:",omitempty"` // that Hosts or Guests may have no address outside of
 	Counters   bool       // a counter for each element
 	Others     bool       // another program fills it
 	Living     bool       // commands add addresses and remove them

@@ -116,6 +116,9 @@ func (l *loader) unknownWho(item WhoItem, noZone bool) {
 	if region, err := language.ParseRegion(item.Name); err == nil && len(item.Name) == 2 && region.IsCountry() {
 		hint = "for a country, define a set: {countries: [" + strings.ToUpper(item.Name) + "]}"
 	}
+	if where := l.elsewhere(item.Name); where != "" {
+		hint = where
+	}
 	l.fail(item.Pos, hint, "unknown %s %s%s", what, source.Quote(item.Name), source.DidYouMean(item.Name, names))
 }
 

@@ -23,7 +23,7 @@ func (r *resolver) set(s *policy.Set) *Set {
 	r.open[s.Name] = true
 	defer delete(r.open, s.Name)
 
-	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil || s.Living, Expires: s.Living, Others: s.Others}
+	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil || s.Living || s.IsGroup(), Expires: s.Living, Others: s.Others}
 	var b addrset.Builder
 	var written []addrset.Range
 	exact := 0 // single addresses; negative where there is a range

@@ -12,9 +12,16 @@ import (
 type Language struct {
 	Title    string   // of the schema
 	Shapes   []*Shape // the first is that of a whole file; the order is that of the reference
+	Others   []Other  // other kinds of files, the first that fits
 	Includes bool     // a file may leave out what is required, since another has it
 	Names    string   // the pattern of free names
 	Reserved []string // which are no free names
+}
+
+// Other is a kind of file that is told from the first by a key at its top, or by two.
+type Other struct {
+	Key, And string // And may be ""
+	Shape    string
 }
 
 // Of returns a shape of the table; a name that is not in it is a mistake of the

@@ -48,17 +48,29 @@ func (l *Language) Schema() []byte {
 	for _, s := range l.Shapes {
 		defs = append(defs, member{s.Name, l.schema(s)})
 	}
-	root := object{
-		{"$schema", schemaDialect},
-		{"title", l.Title},
-		{"$ref", "#/$defs/" + l.Shapes[0].Name},
-		{"$defs", defs},
-	}
+	root := object{{"$schema", schemaDialect}, {"title", l.Title}}
+	root = append(append(root, l.kinds(l.Others)...), member{"$defs", defs})
 	out, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
 		panic(err) // the table holds texts alone
 	}
 	return append(out, '\n')
+}
+
+// kinds is the schema of a file of any kind, of which some are left to tell.
+func (l *Language) kinds(others []Other) object {
+	if len(others) == 0 {
+		return reference(l.Shapes[0].Name)
+	}
+	keys := []string{others[0].Key}
+	if and := others[0].And; and != "" {
+		keys = append(keys, and)
+	}
+	return object{
+		{"if", object{{"type", "object"}, {"required", keys}}},
+		{"then", reference(others[0].Shape)},
+		{"else", l.kinds(others[1:])},
+	}
 }
 
 func reference(name string) object { return object{{"$ref", "#/$defs/" + name}} }

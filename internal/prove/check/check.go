@@ -152,7 +152,7 @@ func (c *checker) downloaded(name string, depth int) bool {
 	if s == nil || depth > len(c.policy.Sets) {
 		return false
 	}
-	if s.URL != nil || s.Living || s.Others {
+	if s.URL != nil || s.Living || s.Others || s.IsGroup() {
 		return true
 	}
 	for _, words := range [][]policy.Word{s.Union, s.Except} {

@@ -11,7 +11,7 @@ func (c *checker) emptySets() {
 	used := c.usedInRules()
 	for _, s := range c.policy.Sets {
 		set := c.Sets[s.Name]
-		if set == nil || set.IsEndpoints() || s.Living || s.Others || !set.Addresses.IsEmpty() {
+		if set == nil || set.IsEndpoints() || s.Living || s.Others || s.IsGroup() || !set.Addresses.IsEmpty() {
 			continue
 		}
 		rule, inRule := used[s.Name]
@@ -52,7 +52,7 @@ func (c *checker) mayBeEmpty(name string, depth int) bool {
 	if s == nil || depth > len(c.policy.Sets) {
 		return false
 	}
-	if s.File != nil || s.URL != nil || len(s.Except) > 0 {
+	if s.File != nil || s.URL != nil || s.IsGroup() || len(s.Except) > 0 {
 		return true
 	}
 	for _, w := range s.Union {

@@ -65,7 +65,7 @@ func (c *checker) unsteadySet(name string, depth int) bool {
 	if s == nil || depth > len(c.policy.Sets) {
 		return false
 	}
-	if s.URL != nil || s.Living || s.Others || len(s.Countries)+len(s.Continents) > 0 {
+	if s.URL != nil || s.Living || s.Others || s.IsGroup() || len(s.Countries)+len(s.Continents) > 0 {
 		return true
 	}
 	for _, words := range [][]policy.Word{s.Union, s.Except} {

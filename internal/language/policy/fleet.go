@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"sluice/internal/base/selector"
+)
+
+// Fleet is what a policy says as one of a fleet's hosts, or, from [ReadFleet], of all.
+type Fleet struct {
+	Pos    Pos
+	Name   string
+	File   string            // of the fleet
+	Host   string            // "": any with these labels
+	Labels map[string]string // without the host's name
+	Guests []Guest
+	Parts  []Part // all that were there, in the order in which they join
+}
+
+// Part is a file of a fleet's policy.
+type Part struct {
+	Pos      Pos // of its hosts:, or of its first line
+	File     string
+	Selector *selector.Selector `json:"-"` // nil: every host
+	Matches  bool               // it is of this host's policy
+}
+
+// View is what one host is in a fleet: its labels, what the fleet's sets hold now, its guests.
+type View struct {
+	Host    string // "": none that is known by name
+	Labels  map[string]string
+	Members map[string][]Range // by sets with hosts or guests; those of other names count for nothing
+	Guests  []Guest
+}
+
+// Guest is a machine on the host. What is written in no file has no places.
+type Guest struct {
+	Pos       Pos
+	Name      string
+	Interface Word // of the host, to which the guest is attached
+	Addresses []Range
+	Public    []Range // that lead to it, one address each
+	Labels    map[string]string
+}
+
+// String is whose policy it is, as errors name it.
+func (f *Fleet) String() string {
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		labels = append(labels, name+"="+f.Labels[name])
+	}
+	with := cmp.Or(strings.Join(labels, ", "), "no labels")
+	if f.Host == "" {
+		return "a host with " + with
+	}
+	return "host " + f.Host + " (" + with + ")"
+}
+
+// selects says whether a selector selects the host; nil selects every one.
+func (f *Fleet) selects(s *selector.Selector) bool {
+	if s == nil {
+		return true
+	}
+	labels := maps.Clone(f.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if f.Host != "" {
+		labels["host"] = f.Host
+	}
+	return s.Match(labels)
+}
+
+// IsGroup says that a set is by hosts or guests.
+func (s *Set) IsGroup() bool { return s.Hosts != nil || s.Guests != nil }
+
+// Groups are the sets by hosts or guests.
+func (p *Policy) Groups() []*Set {
+	return slices.DeleteFunc(slices.Clone(p.Sets), func(s *Set) bool { return !s.IsGroup() })
+}

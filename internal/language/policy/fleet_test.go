@@ -1,0 +1,237 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"sluice/internal/base/addrset"
+)
+
+// fleetTexts are the files of a small fleet.
+var fleetTexts = map[string]string{
+	"fleet.yaml": `version: 1
+fleet: example.net
+parts: [parts/*.yaml]
+sets:
+  web: { hosts: role=web and env=prod, within: [203.0.113.0/24, "2001:db8:7::/48"] }
+  pg: { guests: app=postgres, within: 10.30.0.0/16 }
+`,
+	"parts/10-base.yaml": `version: 1
+sets: { office: [198.51.100.0/24] }
+input: { default: drop, rules: [allow ssh from office] }
+`,
+	"parts/50-db.yaml": `version: 1
+hosts: role=db
+sets: { admins: [198.51.100.7] }
+input: { rules: [allow postgresql from web, allow ssh from admins] }
+`,
+	"parts/60-web.yaml": `version: 1
+hosts: role=web or host=edge-1
+input: { rules: [allow https] }
+`,
+	"db-1.yaml": `version: 1
+fleet: fleet.yaml
+host: db-1
+labels: {role: db, env: prod}
+members:
+  web: [203.0.113.5, "2001:db8:7::5"]
+  gone: [192.0.2.1]
+`,
+}
+
+// changed are these files with others, of which "" is none.
+func changed(with map[string]string) map[string][]byte {
+	out := map[string][]byte{}
+	for _, texts := range []map[string]string{fleetTexts, with} {
+		for name, text := range texts {
+			if out[name] = []byte(text); text == "" {
+				delete(out, name)
+			}
+		}
+	}
+	return out
+}
+
+func ruleTexts(p *Policy) (out []string) {
+	for _, r := range p.Input.Rules {
+		out = append(out, fmt.Sprintf("%s:%d %s", r.Pos.File, r.Pos.Line, r.Text))
+	}
+	return out
+}
+
+func ranges(t *testing.T, texts ...string) (out []Range) {
+	t.Helper()
+	for _, text := range texts {
+		r, err := addrset.ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, Range{Range: r})
+	}
+	return out
+}
+
+// A host's policy is its fleet's file and the parts that are of it, whoever says what the
+// host is.
+func TestFleet(t *testing.T) {
+	p, err := LoadTexts("db-1.yaml", changed(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"parts/10-base.yaml:3 allow ssh from office", "parts/50-db.yaml:4 allow postgresql from web", "parts/50-db.yaml:4 allow ssh from admins"}
+	if diff := gocmp.Diff(want, ruleTexts(p)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := gocmp.Diff([]string{"fleet.yaml", "parts/10-base.yaml", "parts/50-db.yaml"}, p.Includes); diff != "" {
+		t.Error(diff)
+	}
+	web := p.Set("web")
+	if web.Hosts.Text != "role=web and env=prod" || len(web.Elements) != 2 || web.Elements[0].Pos.String() != "db-1.yaml:6:9" || len(web.Within) != 2 {
+		t.Errorf("%+v", web)
+	}
+	if pg := p.Set("pg"); pg.Guests.Text != "app=postgres" || len(pg.Elements) != 0 {
+		t.Errorf("%+v", pg)
+	}
+	if f := p.Fleet; f.Name != "example.net" || f.Host != "db-1" || f.String() != "host db-1 (env=prod, role=db)" || len(f.Parts) != 3 || f.Parts[2].Matches || f.Parts[2].Pos.String() != "parts/60-web.yaml:2:1" {
+		t.Errorf("%+v", f)
+	}
+	// What a host has is the parts that are of it, and so are the texts that are kept.
+	kept := changed(map[string]string{"parts/60-web.yaml": ""})
+	kept["fleet.yaml"] = []byte(strings.Replace(fleetTexts["fleet.yaml"], "parts/*.yaml", "parts/10-base.yaml, parts/50-db.yaml, parts/60-web.yaml", 1))
+	again, err := LoadTexts("db-1.yaml", kept)
+	if err != nil || !slices.Equal(ruleTexts(again), want) {
+		t.Errorf("%v %v", err, ruleTexts(again))
+	}
+	view := &View{Host: "db-1", Labels: map[string]string{"role": "db", "env": "prod"}, Members: map[string][]Range{"web": ranges(t, "203.0.113.5", "2001:db8:7::5")}}
+	if p, err = (Reading{Texts: changed(nil), View: view}).Load("fleet.yaml"); err != nil || !slices.Equal(ruleTexts(p), want) || len(p.Set("web").Elements) != 2 {
+		t.Errorf("%v %v", err, ruleTexts(p))
+	}
+	if p, err = (Reading{Texts: changed(nil), View: &View{Host: "edge-1"}}).Load("fleet.yaml"); err != nil || len(p.Input.Rules) != 2 {
+		t.Errorf("%v %v", err, ruleTexts(p))
+	}
+	if p, err = (Reading{Texts: changed(nil)}).ReadFleet("fleet.yaml"); err != nil || len(p.Fleet.Parts) != 3 || len(p.Groups()) != 2 || p.Input != nil || p.Text("parts/60-web.yaml") == nil {
+		t.Errorf("%v %+v", err, p)
+	}
+}
+
+// What is wrong is told at its place, and where two parts have to do with it, at both.
+func TestFleetErrors(t *testing.T) {
+	web := &View{Labels: map[string]string{"role": "web"}}
+	for _, test := range []struct {
+		with map[string]string
+		view *View // nil: db-1.yaml
+		want string
+	}{
+		{
+			map[string]string{"parts/50-db.yaml": "version: 1\nhosts: role=db\ninput: {default: reject}\n"},
+			nil,
+			"parts/50-db.yaml:3:9: default is already set, see parts/10-base.yaml:3:19; both are of host db-1 (env=prod, role=db): say it in one, or give one hosts that leaves it out",
+		},
+		{
+			map[string]string{"parts/50-db.yaml": "version: 1\nsets: {office: [192.0.2.1]}\n"},
+			web,
+			"parts/50-db.yaml:2:8: set \"office\" is already a set, see parts/10-base.yaml:2:9; both are of a host with role=web: say it in one, or give one hosts that leaves it out",
+		},
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\ninput: {rules: [allow ssh from admins]}\n"},
+			web,
+			"parts/60-web.yaml:3:32: unknown set or zone \"admins\"; parts/50-db.yaml:3:9 defines it, which is not of a host with role=web",
+		},
+		// A part of other hosts is read for its own mistakes.
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\ninput: {rules: [allow ssh from elsewhere, alow https]}\n"},
+			nil,
+			"parts/60-web.yaml:3:43: unknown action \"alow\", did you mean \"allow\"?",
+		},
+		{map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role = = web\n"}, nil, "parts/60-web.yaml:2:15: hosts: \"=\" is no value of a label: "},
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\ninclude: [more.yaml]\n"},
+			nil,
+			"parts/60-web.yaml:2:1: include cannot be used in a part of a fleet; name the file in parts, where it may say of which hosts it is",
+		},
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\nsets: {x: {hosts: role=web, within: 192.0.2.0/24}}\n"},
+			nil,
+			"parts/60-web.yaml:2:12: a set by hosts cannot be defined here; define it in the file of the fleet, for its members are the same on every host",
+		},
+		{
+			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web}}\n"},
+			nil,
+			"fleet.yaml:4:14: set \"web\" does not say within which addresses its members are; write within: [203.0.113.0/24], and what is outside of it can never be in the set",
+		},
+		{
+			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {union: [a], within: 192.0.2.0/24}, a: [192.0.2.1]}\n"},
+			nil,
+			"fleet.yaml:4:26: within without hosts or guests",
+		},
+		{
+			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web, guests: role=web, within: 192.0.2.0/24}}\n"},
+			web,
+			"fleet.yaml:4:31: hosts and guests in one set; define two sets, and a third with union",
+		},
+		{
+			map[string]string{"db-1.yaml": strings.Replace(fleetTexts["db-1.yaml"], "203.0.113.5", "203.0.114.5", 1)},
+			nil,
+			"db-1.yaml:6:9: 203.0.114.5 is not within what set \"web\" may hold, see fleet.yaml:5:49",
+		},
+		{
+			nil, &View{Labels: map[string]string{"role": "db"}, Members: map[string][]Range{"web": ranges(t, "192.0.2.1")}},
+			"fleet.yaml:5:3: 192.0.2.1 is not within what set \"web\" may hold, see fleet.yaml:5:49",
+		},
+		{
+			map[string]string{"parts/10-base.yaml": ""},
+			&View{Host: "log-1"},
+			"fleet.yaml:3:8: no part is of host log-1 (no labels), which would be left open; write a part without hosts, which is of every host",
+		},
+		{
+			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/10-base.yaml, gone.yaml]\n"},
+			web,
+			"fleet.yaml:3:29: cannot read a part: gone.yaml: file does not exist",
+		},
+		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [fleet.yaml, parts/*.yaml]\n"}, web, "fleet.yaml:3:9: fleet.yaml is no part"},
+		{map[string]string{"fleet.yaml": "version: 1\nfleet: Example_Net/\nparts: [parts/*.yaml]\n"}, web, "fleet.yaml:2:8: \"Example_Net/\" is not the name of a fleet; write"},
+		{map[string]string{"fleet.yaml": "fleet: example.net\n"}, web, "fleet.yaml:1:1: version is missing"},
+		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\ninput: {default: drop}\n"}, web, "fleet.yaml:2:8: a fleet without parts; write parts: [parts/*.yaml]"},
+		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, nil, "db-1.yaml:2:8: fleet.yaml is no file of a fleet"},
+		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, web, "fleet.yaml:1:1: fleet.yaml is the policy of one host; name the file of the fleet"},
+		{map[string]string{"fleet.yaml": fleetTexts["db-1.yaml"]}, web, "fleet.yaml:2:1: fleet.yaml is what one host is in a fleet; name the file of the fleet"},
+		{map[string]string{"fleet.yaml": ""}, nil, "db-1.yaml:2:8: cannot read the fleet: fleet.yaml: file does not exist"},
+		{map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: a/b\n"}, nil, "db-1.yaml:3:7: \"a/b\" is not the name of a host"},
+		{map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: a\nlabels: {\"a b\": c}\n"}, nil, "db-1.yaml:4:10: \"a b\" is no name of a label: "},
+		{nil, &View{Labels: map[string]string{"a b": "c"}}, "fleet.yaml:1:1: \"a b\" is no name of a label: "},
+	} {
+		reading, file := Reading{Texts: changed(test.with), View: test.view}, "fleet.yaml"
+		if test.view == nil {
+			file = "db-1.yaml"
+		}
+		_, err := reading.Load(file)
+		checkFleetError(t, err, test.want)
+	}
+	_, err := (Reading{Texts: changed(nil)}).Load("fleet.yaml")
+	checkFleetError(t, err, "fleet.yaml:2:1: fleet.yaml is of a whole fleet, and a policy is of one host")
+	_, err = (Reading{Texts: changed(nil)}).Load("parts/50-db.yaml")
+	checkFleetError(t, err, "parts/50-db.yaml:2:1: hosts is for parts of a fleet, and this is a policy of one host")
+	if errs := err.(Errors); len(errs) != 1 || errs[0].Remedy != GiveLabels { //nolint:errorlint // that is what Load gives
+		t.Errorf("%v", err)
+	}
+}
+
+func checkFleetError(t *testing.T, err error, want string) {
+	t.Helper()
+	errs, _ := err.(Errors) //nolint:errorlint // that is what Load gives
+	if len(errs) == 0 {
+		t.Errorf("no error in place of %s", want)
+		return
+	}
+	text := errs[0].Pos.String() + ": " + errs[0].Message
+	if errs[0].Hint != "" {
+		text += "; " + errs[0].Hint
+	}
+	if !strings.HasPrefix(text, want) {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
