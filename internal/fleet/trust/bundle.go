@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
+	"sluice/internal/base/selector"
 	"sluice/internal/base/sorting"
 )
 
@@ -194,6 +196,28 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("the bundle is %w: its lists have %d bytes, at most %d", ErrTooLarge, bytes, MaxLists)
 	}
 	return nil
+}
+
+// Select is what a host with these labels needs of a bundle: fleet.yaml, and each part
+// that is for it.
+func (m *Manifest) Select(host string, labels map[string]string) ([]File, error) {
+	all := map[string]string{}
+	maps.Copy(all, labels)
+	all["host"] = host
+	need := []File{m.FleetFile}
+	for _, f := range m.Parts {
+		if f.Selector != "" {
+			s, err := selector.Parse(f.Selector)
+			if err != nil {
+				return nil, fmt.Errorf("the manifest is %w: %s: selector %.80q: %s", ErrMalformed, f.Path, f.Selector, err.Error())
+			}
+			if !s.Match(all) {
+				continue
+			}
+		}
+		need = append(need, f)
+	}
+	return need, nil
 }
 
 // Check says whether a file is the one that was signed.

@@ -30,9 +30,9 @@ func (f *fleet) certificate(id string, now time.Time) *tls.Certificate {
 	return &made
 }
 
-// meet is a handshake of both sides and one byte each way: the errors of the host and of
-// the controller, and whom the controller saw.
-func meet(t *testing.T, client, server *tls.Config, now time.Time) (host, controller error, seen Identity) {
+// meet is a handshake of both sides and one byte each way: whom the controller saw, and the errors of
+// the host and of the controller.
+func meet(t *testing.T, client, server *tls.Config, now time.Time) (seen Identity, host, controller error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(t, err)
@@ -60,7 +60,8 @@ func meet(t *testing.T, client, server *tls.Config, now time.Time) (host, contro
 		_, host = conn.Read(make([]byte, 1))
 	}
 	plain.Close()
-	return host, <-result, seen
+	controller = <-result
+	return seen, host, controller
 }
 
 func TestCertificates(t *testing.T) {
@@ -73,20 +74,20 @@ func TestCertificates(t *testing.T) {
 		return f.online.ServerTLS([]string{"controller.example.net", "203.0.113.1"}, nil, at(now))
 	}
 
-	host, controller, seen := meet(t, h.ClientTLS(web, at(start)), server(start), start)
+	seen, host, controller := meet(t, h.ClientTLS(web, at(start)), server(start), start)
 	ok(t, errors.Join(host, controller))
 	if seen.ID != "web-1" || seen.Expired || seen.Key == "" || seen.Serial == "" {
 		t.Errorf("the controller saw %+v", seen)
 	}
 	// Without a certificate: who enrols.
-	host, controller, seen = meet(t, h.ClientTLS(nil, at(start)), server(start), start)
+	seen, host, controller = meet(t, h.ClientTLS(nil, at(start)), server(start), start)
 	ok(t, errors.Join(host, controller))
 	if seen.ID != "" {
 		t.Errorf("the controller saw %+v", seen)
 	}
 	// After its end, and within a year of it: Expired, so that it may renew itself.
 	later := start.Add(100 * day)
-	host, controller, seen = meet(t, h.ClientTLS(web, at(later)), server(later), later)
+	seen, host, controller = meet(t, h.ClientTLS(web, at(later)), server(later), later)
 	ok(t, errors.Join(host, controller))
 	if seen.ID != "web-1" || !seen.Expired {
 		t.Errorf("the controller saw %+v", seen)
@@ -111,7 +112,7 @@ func TestCertificates(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, controller, _ := meet(t, c.client, c.server, start)
+			_, host, controller := meet(t, c.client, c.server, start)
 			if c.host != nil {
 				is(t, host, c.host)
 			}

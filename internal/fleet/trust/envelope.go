@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"sluice/internal/base/selector"
 )
 
 // Kinds of live entries.
@@ -189,32 +191,17 @@ func (h *Host) Labels(envelope []byte, host string, now time.Time) (map[string]s
 	return order.Labels, nil
 }
 
-const (
-	maxLabels = 64
-	maxLabel  = 63
-)
+const maxLabels = 64
 
-// CheckLabels says whether a host can have these labels: at most 64, names and values of
-// letters, digits, dots, dashes, underscores and slashes, of at most 63 characters.
+// CheckLabels says whether a host can have these labels: at most 64.
 func CheckLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
 		return fmt.Errorf("labels are %w: %d, at most %d", ErrTooLarge, len(labels), maxLabels)
 	}
 	for name, value := range labels {
-		if name == "" || !isLabel(name) || !isLabel(value) {
-			return fmt.Errorf("label %.70q=%.70q is %w: letters, digits and . - _ /, at most %d of them", name, value, ErrMalformed, maxLabel)
+		if err := selector.CheckLabel(name, value); err != nil {
+			return fmt.Errorf("label %.70q=%.70q is %w: %s", name, value, ErrMalformed, err.Error())
 		}
 	}
 	return nil
-}
-
-func isLabel(text string) bool {
-	for _, c := range []byte(text) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_', c == '/':
-		default:
-			return false
-		}
-	}
-	return len(text) <= maxLabel
 }

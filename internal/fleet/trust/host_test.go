@@ -389,6 +389,24 @@ func TestManifestLimits(t *testing.T) {
 	ok(t, errOf(good.Encode()))
 }
 
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	m := Manifest{FleetFile: fileOf("fleet.yaml", "", ""), Parts: []File{
+		fileOf("a", "", ""), fileOf("b", "role=db", ""), fileOf("c", "host=web-1", ""), fileOf("d", "role=web and not env=test", ""),
+	}}
+	files, err := m.Select("web-1", map[string]string{"role": "web"})
+	ok(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Path)
+	}
+	if got := strings.Join(names, " "); got != "fleet.yaml a c d" {
+		t.Error(got)
+	}
+	m.Parts[0].Selector = "role="
+	is(t, errOf(m.Select("web-1", nil)), ErrMalformed)
+}
+
 func manyFiles(n int, size int64) (all []File) {
 	for i := range n {
 		all = append(all, File{"p/" + strings.Repeat("x", i%100) + string(rune('a'+i/100%26)) + strings.Repeat("y", i/2600), "", HashOf(nil), size})
