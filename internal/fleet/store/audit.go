@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -12,6 +15,20 @@ import (
 type Head struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`
+}
+
+// String is the head as one word, which [ParseHead] reads: "SEQ:HASH".
+func (h Head) String() string { return strconv.FormatInt(h.Seq, 10) + ":" + h.Hash }
+
+// ParseHead reads what [Head.String] writes.
+func ParseHead(text string) (Head, error) {
+	seq, hash, _ := strings.Cut(text, ":")
+	n, err := strconv.ParseInt(seq, 10, 64)
+	raw, bad := hex.DecodeString(hash)
+	if err != nil || n < 0 || bad != nil || (n == 0) != (hash == "") || n > 0 && len(raw) != sha256.Size {
+		return Head{}, fmt.Errorf("%q is no head of an audit: it is SEQ:HASH, the number of an entry and its SHA-256", text)
+	}
+	return Head{n, strings.ToLower(hash)}, nil
 }
 
 // Entry is what the audit says of one change. Its hash is the SHA-256 of the entry as one
@@ -61,14 +78,28 @@ func (t *tx) chain(head Head) error {
 // Audit are at most limit entries behind a number, in their order.
 func (s *Store) Audit(ctx context.Context, after int64, limit int) ([]Entry, error) {
 	var out []Entry
-	err := s.query(ctx, s.reader, func(scan func(...any) error) error {
+	err := s.entries(ctx, s.reader, func(e Entry) error {
+		out = append(out, e)
+		return nil
+	}, ` where seq > $1 order by seq limit $2`, after, limit)
+	return out, err
+}
+
+// EachEntry gives the entries behind a number to f, in their order and as they were at one
+// moment.
+func (s *Store) EachEntry(ctx context.Context, after int64, f func(Entry) error) error {
+	return s.entries(ctx, s.reader, f, ` where seq > $1 order by seq`, after)
+}
+
+func (s *Store) entries(ctx context.Context, q querier, f func(Entry) error, where string, args ...any) error {
+	return s.query(ctx, q, func(scan func(...any) error) error {
 		var e Entry
 		var at int64
 		var diff string
-		err := scan(&e.Seq, &at, &e.Who, &e.What, &diff, &e.Previous, &e.Hash)
+		if err := scan(&e.Seq, &at, &e.Who, &e.What, &diff, &e.Previous, &e.Hash); err != nil {
+			return err
+		}
 		e.At, e.Diff = moment(at), json.RawMessage(diff)
-		out = append(out, e)
-		return err
-	}, `select seq, at, who, what, diff, previous, hash from audit where seq > $1 order by seq limit $2`, after, limit)
-	return out, err
+		return f(e)
+	}, `select seq, at, who, what, diff, previous, hash from audit`+where, args...)
 }

@@ -57,7 +57,7 @@ const sqliteReaders = 4
 
 // openSQLite opens a file with a write-ahead log. A transaction that was committed is on
 // the disk: synchronous=full has the log flushed by each.
-func (s *Store) openSQLite(path string) error {
+func (s *Store) openSQLite(path string, create int) error {
 	if path == "" {
 		return errors.New("an SQLite database needs a path: sqlite:PATH")
 	}
@@ -66,7 +66,7 @@ func (s *Store) openSQLite(path string) error {
 		return err
 	}
 	// SQLite would make it readable to all, and gives its log the rights of the file.
-	made, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	made, err := os.OpenFile(path, os.O_RDWR|create, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}

@@ -162,6 +162,24 @@ create table rollout (
 create index rollout_open on rollout (closed);
 `}
 
+// version is that of the tables; 0: there are none.
+func (s *Store) version(ctx context.Context, q querier) (version int, err error) {
+	var tables, ours int
+	if err := s.one(ctx, q, []any{&tables}, s.dialect.tables); err != nil || tables == 0 {
+		return 0, err
+	}
+	if err := s.one(ctx, q, []any{&ours}, s.dialect.tables+s.dialect.called, "sluice_schema"); err != nil {
+		return 0, err
+	}
+	if ours == 0 {
+		return 0, ErrForeign
+	}
+	if err := s.one(ctx, q, []any{&version}, `select version from sluice_schema`); err != nil {
+		return 0, fmt.Errorf("the version of the tables: %w", err)
+	}
+	return version, nil
+}
+
 // migrate brings the tables to the last of the steps, in one transaction.
 func (s *Store) migrate(ctx context.Context, steps []string) error {
 	return s.write(ctx, func(t *tx) error {
@@ -170,21 +188,9 @@ func (s *Store) migrate(ctx context.Context, steps []string) error {
 				return err
 			}
 		}
-		var tables, version int
-		if err := t.one([]any{&tables}, s.dialect.tables); err != nil {
+		version, err := s.version(ctx, t)
+		if err != nil {
 			return err
-		}
-		if tables > 0 {
-			var ours int
-			if err := t.one([]any{&ours}, s.dialect.tables+s.dialect.called, "sluice_schema"); err != nil {
-				return err
-			}
-			if ours == 0 {
-				return ErrForeign
-			}
-			if err := t.one([]any{&version}, `select version from sluice_schema`); err != nil {
-				return fmt.Errorf("the version of the tables: %w", err)
-			}
 		}
 		switch {
 		case version > len(steps):

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ var (
 	ErrHash     = errors.New("the content is not what its SHA-256 says")
 	ErrTooLarge = errors.New("too large")
 	ErrNewer    = errors.New("the database was made by a newer version of this program")
+	ErrOlder    = errors.New("the database was made by an older version of this program, and is brought up when the controller starts")
 	ErrForeign  = errors.New("the database holds tables of something else")
 )
 
@@ -44,11 +46,31 @@ type Store struct {
 // Open opens a database, "sqlite:PATH" or "postgres://…", and brings its tables up to
 // what this program has. An SQLite file is made where there is none.
 func Open(ctx context.Context, database string) (*Store, error) {
+	return opened(ctx, database, os.O_CREATE, func(s *Store) error { return s.migrate(ctx, migrations) })
+}
+
+// OpenExisting opens a database beside the controller that it belongs to: it makes no
+// file (fs.ErrNotExist) and leaves the tables as they are (ErrOlder, ErrNewer).
+func OpenExisting(ctx context.Context, database string) (*Store, error) {
+	return opened(ctx, database, 0, func(s *Store) error {
+		switch version, err := s.version(ctx, s.reader); {
+		case err != nil:
+			return err
+		case version < len(migrations):
+			return ErrOlder
+		case version > len(migrations):
+			return ErrNewer
+		}
+		return nil
+	})
+}
+
+func opened(ctx context.Context, database string, create int, prepare func(*Store) error) (*Store, error) {
 	s := &Store{Now: time.Now}
 	var err error
 	switch scheme, path, _ := strings.Cut(database, ":"); scheme {
 	case "sqlite":
-		err = s.openSQLite(path)
+		err = s.openSQLite(path, create)
 	case "postgres", "postgresql":
 		err = s.openPostgres(ctx, database)
 	default:
@@ -57,7 +79,7 @@ func Open(ctx context.Context, database string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.migrate(ctx, migrations); err != nil {
+	if err := prepare(s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

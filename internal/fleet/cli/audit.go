@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/store"
+)
+
+const auditHelp = `
+An entry is one line of JSON with a number, what was done, by whom, what it changed,
+and the SHA-256 of the entry before: none can be changed, dropped, put in or moved
+without the ones behind it. The command reads the database, whether a controller runs
+or not.`
+
+func newAudit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Who changed what in the fleet: list it, verify it, take it elsewhere",
+		Long: `Lists, verifies and exports the audit of a fleet: an entry for each change of what
+hosts are to run, of who may enrol, and of what was signed.
+` + auditHelp,
+		Example: "  sluice-controller audit list\n  sluice-controller audit verify\n  sluice-controller audit export > audit.jsonl",
+		Args:    cobra.NoArgs,
+	}
+	addDatabase(cmd)
+	cmd.AddCommand(newAuditList(), newAuditVerify(), newAuditExport())
+	return cmd
+}
+
+func newAuditList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the newest entries of the audit",
+		Long: `Lists the newest entries of the audit, the newest last.
+` + auditHelp + `
+
+Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
+		Example: "  sluice-controller audit list --last 20\n  sluice-controller audit list --json | jq '.entries[] | select(.who == \"operator:erika\")'",
+		Args:    cobra.NoArgs,
+		RunE:    onDatabase(listAudit),
+	}
+	cmd.Flags().Int64("last", 50, "list the last `N` entries; 0 for all")
+	return cmd
+}
+
+func listAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []string) error {
+	last, _ := cmd.Flags().GetInt64("last")
+	if last < 0 {
+		return fmt.Errorf("--last %d: give 1 or more, or 0 for all", last)
+	}
+	f, err := s.Fleet(ctx)
+	if err != nil {
+		return err
+	}
+	after := int64(0)
+	if last > 0 {
+		after = max(0, f.Head.Seq-last)
+	}
+	if command.JSON(cmd) {
+		entries := []store.Entry{}
+		err := s.EachEntry(ctx, after, func(e store.Entry) error {
+			entries = append(entries, e)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return command.PrintJSON(cmd.OutOrStdout(), map[string]any{"fleet": f.Name, "entries": entries})
+	}
+	buffered := bufio.NewWriter(cmd.OutOrStdout())
+	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "seq\tat\twho\twhat\tchange")
+	err = s.EachEntry(ctx, after, func(e store.Entry) error {
+		_, err := fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", e.Seq, e.At.Local().Format(time.DateTime), command.Plain(e.Who), command.Plain(e.What), command.Plain(string(e.Diff)))
+		return err
+	})
+	return errors.Join(err, table.Flush(), buffered.Flush())
+}
+
+func newAuditVerify() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Verify that no entry of the audit was changed, dropped or moved",
+		Long: `Reads the whole audit and says which entries were changed, dropped, put in or moved.
+Who can write to the database can write all entries anew, with hashes that fit, or
+restore an older copy: that shows against the head (SEQ:HASH) that this command printed
+once, and that the timestamps on the hosts hold: give it with --head.
+` + auditHelp + `
+
+Exit status: 0 whole, 1 not what it was, 2 bad use, or the database cannot be read.`,
+		Example: "  sluice-controller audit verify\n  sluice-controller audit verify --head 41:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+		Args:    cobra.NoArgs,
+		RunE:    onDatabase(verifyAudit),
+	}
+	cmd.Flags().StringArray("head", nil, "`SEQ:HASH` that was kept elsewhere; may be given several times")
+	return cmd
+}
+
+func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []string) error {
+	texts, _ := cmd.Flags().GetStringArray("head")
+	kept := make([]store.Head, len(texts))
+	for i, text := range texts {
+		var err error
+		if kept[i], err = store.ParseHead(text); err != nil {
+			return fmt.Errorf("--head: %w", err)
+		}
+	}
+	r, err := s.Verify(ctx, kept...)
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	switch {
+	case command.JSON(cmd):
+		if err := command.PrintJSON(w, r); err != nil {
+			return err
+		}
+	case len(r.Findings) == 0:
+		fmt.Fprintf(w, "the audit is whole: %s, head %s\n", english.Plural(int(r.Entries), "entry"), r.Head)
+	default:
+		for _, f := range r.Findings {
+			fmt.Fprintln(w, command.Plain(f.What))
+		}
+		if r.More > 0 {
+			fmt.Fprintf(w, "and %d more\n", r.More)
+		}
+	}
+	if len(r.Findings) > 0 {
+		return command.ErrFound
+	}
+	return nil
+}
+
+func newAuditExport() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the audit, a line of JSON an entry",
+		Long: `Writes the audit to standard output, a line of JSON an entry, with --json too. The hash
+of an entry is the SHA-256 of its line without the key "hash", so that any program can
+verify it:
+
+  sed 's/,"hash":"[0-9a-f]*"}$/}/' | tr -d '\n' | sha256sum
+` + auditHelp + `
+
+Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
+		Example: "  sluice-controller audit export > audit.jsonl\n  sluice-controller audit export --after 41 >> audit.jsonl",
+		Args:    cobra.NoArgs,
+		RunE: onDatabase(func(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []string) error {
+			after, _ := cmd.Flags().GetInt64("after")
+			if after < 0 {
+				return fmt.Errorf("--after %d: the first entry is number 1", after)
+			}
+			if _, err := s.Fleet(ctx); err != nil {
+				return err
+			}
+			buffered := bufio.NewWriter(command.Exact(cmd.OutOrStdout()))
+			err := s.EachEntry(ctx, after, func(e store.Entry) error {
+				line, err := json.Marshal(e)
+				if err != nil { // somebody has changed it
+					return fmt.Errorf("entry %d is no entry any more: %w\nhint: sluice-controller audit verify", e.Seq, err)
+				}
+				_, err = buffered.Write(append(line, '\n'))
+				return err
+			})
+			return errors.Join(err, buffered.Flush())
+		}),
+	}
+	cmd.Flags().Int64("after", 0, "leave out the entries up to `SEQ`")
+	return cmd
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/store"
+)
+
+// run runs one command line and returns what it printed.
+func run(t *testing.T, want int, line ...string) (out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	if status := command.Run(Root(), line, nil, &o, &e); status != want {
+		t.Errorf("%v: status %d, want %d\n%s%s", line, status, want, &o, &e)
+	}
+	return o.String(), e.String()
+}
+
+func TestAudit(t *testing.T) {
+	dir := t.TempDir()
+	ctx := t.Context()
+	_, errOut := run(t, 2, "audit", "verify", "--dir", dir)
+	for _, want := range []string{filepath.Join(dir, "fleet.db") + ": no such file", "hint: --dir"} {
+		if !strings.Contains(errOut, want) {
+			t.Errorf("%s: no %s", errOut, want)
+		}
+	}
+	s, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "fleet.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, name := range []string{"list", "verify", "export"} {
+		if _, errOut := run(t, 2, "audit", name, "--dir", dir); !strings.Contains(errOut, "fleet.db holds no fleet") {
+			t.Errorf("%s of no fleet: %s", name, errOut)
+		}
+	}
+	if err := s.Create(ctx, "operator:erika", "example.net", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"web", "db\n\x1b[31m", "vm"} {
+		if err := s.CreateToken(ctx, "operator:max", store.Token{ID: id, Secret: [32]byte{id[0]}, Uses: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	out, _ := run(t, 0, "audit", "list", "--dir", dir, "--last", "2")
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[2], "operator:max") || strings.Contains(out, "\x1b") {
+		t.Errorf("list:\n%s", out)
+	}
+	var listed struct {
+		Fleet   string
+		Entries []store.Entry
+	}
+	out, _ = run(t, 0, "audit", "list", "--dir", dir, "--last", "0", "--json")
+	if err := json.Unmarshal([]byte(out), &listed); err != nil || listed.Fleet != "example.net" || len(listed.Entries) != 4 {
+		t.Errorf("list: %v\n%s", err, out)
+	}
+	out, _ = run(t, 0, "audit", "export", "--database", "sqlite:"+filepath.Join(dir, "fleet.db"), "--after", "1")
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `{"seq":2,"at":"`) {
+		t.Errorf("export:\n%s", out)
+	}
+
+	head := store.Head{Seq: 4, Hash: listed.Entries[3].Hash}
+	out, _ = run(t, 0, "audit", "verify", "--dir", dir, "--head", head.String())
+	if out != "the audit is whole: 4 entries, head "+head.String()+"\n" {
+		t.Error(out)
+	}
+	head.Seq = 9
+	out, _ = run(t, 1, "audit", "verify", "--dir", dir, "--head", head.String())
+	if !strings.HasPrefix(out, "entry 9 was kept by somebody, and this audit ends with 4") {
+		t.Error(out)
+	}
+	var report store.Report
+	out, _ = run(t, 1, "audit", "verify", "--dir", dir, "--head", head.String(), "--json")
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Findings) != 1 || report.Findings[0].Seq != 9 {
+		t.Errorf("%v %s", err, out)
+	}
+	for line, want := range map[string]string{
+		"verify --head 4":           `--head: "4" is no head of an audit`,
+		"list --last -1":            "--last -1",
+		"export --after -1":         "--after -1",
+		"list --database mysql://x": `no database is called "mysql"`,
+		"list x":                    `unknown command "x"`,
+	} {
+		if _, errOut := run(t, 2, append([]string{"audit", "--dir", dir}, strings.Fields(line)...)...); !strings.Contains(errOut, want) {
+			t.Errorf("%s: %s", line, errOut)
+		}
+	}
+}

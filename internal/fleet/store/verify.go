@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Report is what [Store.Verify] found.
+type Report struct {
+	Entries  int64     `json:"entries"`
+	Head     Head      `json:"head"`
+	Findings []Finding `json:"findings"` // none: the audit is whole
+	More     int64     `json:"more"`     // findings that are left out
+}
+
+// Finding is one place at which the audit is not what it was.
+type Finding struct {
+	Seq  int64  `json:"seq"`
+	What string `json:"what"`
+}
+
+// mostFindings is how many a report holds.
+const mostFindings = 100
+
+// Verify reads the whole audit: that no entry was changed, dropped, put in or moved. Who
+// can write to the database can write all of it anew, with a new head; that only those
+// heads show that somebody has kept elsewhere, as agents have in their timestamps.
+func (s *Store) Verify(ctx context.Context, kept ...Head) (Report, error) {
+	r := Report{Findings: []Finding{}}
+	err := s.consistent(ctx, func(q querier) error {
+		f, err := s.fleet(ctx, q)
+		if err != nil {
+			return err
+		}
+		c := checker{report: &r, kept: kept}
+		if err := s.entries(ctx, q, c.entry, ` order by seq`); err != nil {
+			return err
+		}
+		c.end(f.Head)
+		return nil
+	})
+	return r, err
+}
+
+// checker goes through the audit in the order of its numbers.
+type checker struct {
+	report *Report
+	kept   []Head
+	last   Head // as the last entry was read
+	bad    bool // it was found to be changed
+}
+
+func (c *checker) found(seq int64, format string, args ...any) {
+	if len(c.report.Findings) == mostFindings {
+		c.report.More++
+		return
+	}
+	c.report.Findings = append(c.report.Findings, Finding{seq, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) missing(from, to int64) {
+	switch {
+	case from == to:
+		c.found(from, "entry %d is missing", from)
+	case from < to:
+		c.found(from, "entries %d to %d are missing", from, to)
+	}
+}
+
+func (c *checker) entry(e Entry) error {
+	c.report.Entries++
+	c.missing(c.last.Seq+1, e.Seq-1)
+	sum, err := e.sum()
+	bad := c.bad
+	c.bad = err != nil || sum != e.Hash
+	switch {
+	case err != nil: // its diff is no JSON any more, or its time none
+		c.found(e.Seq, "entry %d was changed: %v", e.Seq, err)
+	case sum != e.Hash:
+		c.found(e.Seq, "entry %d was changed: its SHA-256 is %s, and it was written with %s", e.Seq, sum, orNone(e.Hash))
+	case !bad && e.Seq == c.last.Seq+1 && e.Previous != c.last.Hash:
+		c.found(e.Seq, "entry %d follows another entry %d than the one that is there: that one was changed, with a new hash, or this one put in", e.Seq, c.last.Seq)
+	}
+	for _, h := range c.kept {
+		if h.Seq == e.Seq && h.Hash != e.Hash {
+			c.found(e.Seq, "entry %d has SHA-256 %s, and somebody kept it with %s: the audit was written anew, or two histories begin here", e.Seq, orNone(e.Hash), h.Hash)
+		}
+	}
+	c.last = Head{e.Seq, e.Hash}
+	return nil
+}
+
+func (c *checker) end(head Head) {
+	c.report.Head = head
+	switch {
+	case c.last.Seq < head.Seq:
+		c.missing(c.last.Seq+1, head.Seq)
+	case c.last != head:
+		c.found(c.last.Seq, "entry %d is not the last one that was written: that is entry %d with SHA-256 %s", c.last.Seq, head.Seq, orNone(head.Hash))
+	}
+	for _, h := range c.kept {
+		if h.Seq > max(c.last.Seq, head.Seq) {
+			c.found(h.Seq, "entry %d was kept by somebody, and this audit ends with %d: an older copy of the database was restored, or its end cut off", h.Seq, c.last.Seq)
+		}
+	}
+}
+
+func orNone(hash string) string {
+	if hash == "" {
+		return "none"
+	}
+	return hash
+}
+
+// Standing is how a database stands to a head that somebody kept.
+type Standing int
+
+// What it may be.
+const (
+	Same   Standing = iota // the head is in this audit
+	Older                  // the head is ahead: an older copy of the database was restored
+	Forked                 // there is another entry of its number: histories differ
+)
+
+// Known says how the database stands to a head that an agent was given once. It looks at
+// one entry; [Store.Verify] looks at all of them.
+func (s *Store) Known(ctx context.Context, head Head) (Standing, error) {
+	if head.Seq == 0 {
+		return Same, nil
+	}
+	var hash string
+	err := s.one(ctx, s.reader, []any{&hash}, `select hash from audit where seq = $1`, head.Seq)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return Older, nil
+	case err != nil:
+		return Same, err
+	case hash != head.Hash:
+		return Forked, nil
+	}
+	return Same, nil
+}
