@@ -11,13 +11,14 @@ import (
 
 // Fleet is what a policy says as one of a fleet's hosts, or, from [ReadFleet], of all.
 type Fleet struct {
-	Pos    Pos
-	Name   string
-	File   string            // of the fleet
-	Host   string            // "": any with these labels
-	Labels map[string]string // without the host's name
-	Guests []Guest
-	Parts  []Part // all that were there, in the order in which they join
+	Pos     Pos
+	Name    string
+	File    string            // of the fleet
+	Host    string            // "": any with these labels
+	Labels  map[string]string // without the host's name
+	Guests  []Guest
+	Parts   []Part // all that were there, in the order in which they join
+	RollOut RollOut
 }
 
 // Part is a file of a fleet's policy.

@@ -18,7 +18,7 @@ import (
 )
 
 // partKeys are those of a policy that only a part of a fleet may have.
-var partKeys = []string{"hosts"}
+var partKeys = []string{"hosts", "requires"}
 
 // ReadFleet reads the file of a fleet and the text of each of its parts, for no one host.
 // The policy has the fleet's sets and Fleet, and nothing of the parts but their texts.
@@ -95,7 +95,7 @@ func (f *file) ofFleet(root *yaml.Node) bool {
 // fleetFile reads what is one for all hosts, and the parts.
 func (f *file) fleetFile(root *yaml.Node) {
 	f.isFleet = true
-	fleet := &Fleet{Pos: f.At(root), File: f.Name}
+	fleet := &Fleet{Pos: f.At(root), File: f.Name, RollOut: defaultRollOut()}
 	f.policy.Fleet = fleet
 	if v := f.view; v != nil {
 		f.checkView(v)
@@ -117,6 +117,8 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.named(e, f.set)
 		case "exceptions":
 			f.exceptions(e)
+		case "roll-out":
+			f.rollOut(e, &fleet.RollOut)
 		}
 	}
 	if parts == nil {
@@ -352,21 +354,37 @@ func (l *loader) bothHint() string {
 	return fmt.Sprintf("both are of %s: say it in one, or give one hosts that leaves it out", l.policy.Fleet)
 }
 
+// requires checks that another part defines a name.
+func (f *file) requires(w Word) {
+	defined := f.defined(w.Text)
+	switch {
+	case defined.File == f.Name:
+		f.fail(w.Pos, "leave it out", "%s is defined in this part, see %s", source.Quote(w.Text), defined)
+	case defined.File == "" && !f.unread:
+		f.fail(w.Pos, f.elsewhere(w.Text), "no part of %s defines %s", f.policy.Fleet, source.Quote(w.Text))
+	}
+}
+
+// defined is where a name is defined; File is "" where it is not.
+func (l *loader) defined(name string) Pos {
+	if s := l.sets[name]; s != nil {
+		return s.Pos
+	}
+	if z := l.zones[name]; z != nil {
+		return z.Pos
+	}
+	if d := l.services[name]; d != nil {
+		return d.service.Pos
+	}
+	return Pos{}
+}
+
 // elsewhere is where a name is defined that this host has not.
 func (l *loader) elsewhere(name string) string {
 	for _, own := range l.others {
-		pos := Pos{}
-		if s := own.sets[name]; s != nil {
-			pos = s.Pos
-		} else if z := own.zones[name]; z != nil {
-			pos = z.Pos
-		} else if d := own.services[name]; d != nil {
-			pos = d.service.Pos
+		if pos := own.defined(name); pos.File != "" {
+			return fmt.Sprintf("%s defines it, which is not of %s", pos, l.policy.Fleet)
 		}
-		if pos.Line == 0 {
-			continue
-		}
-		return fmt.Sprintf("%s defines it, which is not of %s", pos, l.policy.Fleet)
 	}
 	return ""
 }

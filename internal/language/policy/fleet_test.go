@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -141,6 +142,16 @@ func TestFleetErrors(t *testing.T) {
 			web,
 			"parts/60-web.yaml:3:32: unknown set or zone \"admins\"; parts/50-db.yaml:3:9 defines it, which is not of a host with role=web",
 		},
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\nrequires: [office, admins]\ninput: {rules: [allow ssh from admins]}\n"},
+			web,
+			"parts/60-web.yaml:3:20: no part of a host with role=web defines \"admins\"; parts/50-db.yaml:3:9 defines it, which is not of a host with role=web",
+		},
+		{
+			map[string]string{"parts/60-web.yaml": "version: 1\nrequires: shop\nservices: {shop: tcp/81}\n"},
+			web,
+			"parts/60-web.yaml:2:11: \"shop\" is defined in this part, see parts/60-web.yaml:3:12; leave it out",
+		},
 		// A part of other hosts is read for its own mistakes.
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\ninput: {rules: [allow ssh from elsewhere, alow https]}\n"},
@@ -233,5 +244,68 @@ func checkFleetError(t *testing.T, err error, want string) {
 	}
 	if !strings.HasPrefix(text, want) {
 		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
+
+func TestRollOut(t *testing.T) {
+	read := func(text string) (RollOut, error) {
+		p, err := (Reading{Texts: changed(map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: parts/*.yaml\nroll-out: " + text})}).ReadFleet("fleet.yaml")
+		if err != nil {
+			return RollOut{}, err
+		}
+		r := p.Fleet.RollOut
+		r.Pos = Pos{}
+		for i := range r.Probes {
+			r.Probes[i].Pos = Pos{}
+		}
+		return r, nil
+	}
+	plain := defaultRollOut()
+	got, err := read("{}")
+	if diff := gocmp.Diff(plain, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	got, err = read(`
+  stages: [1 per class, 3 hosts, 2.5%, 100%]
+  settle: none
+  confirm: 2m
+  probes: [https://localhost/healthz, "tcp [2001:db8::1]:5432", controller]
+  halt: { failed: 1% }
+  on-halt: hold
+  freeze: Fri 16:00 - Mon 08:00 UTC
+`)
+	want := RollOut{
+		Stages: []Stage{{PerClass: 1}, {Hosts: 3}, {Percent: 2.5}, {Percent: 100}}, Confirm: 2 * time.Minute,
+		Probes:      []Probe{{Kind: ProbeHTTP, Target: "https://localhost/healthz"}, {Kind: ProbeTCP, Target: "[2001:db8::1]:5432"}, {Kind: ProbeController}},
+		HaltPercent: 1, Hold: true, Freeze: []Freeze{{Moment{time.Friday, 960}, Moment{time.Monday, 480}, "UTC"}},
+	}
+	if diff := gocmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+	for _, test := range []struct{ text, want string }{
+		{"{stages: [5%, 1%, 100%]}", "fleet.yaml:4:25: a stage of 1% follows one of 5%; each stage has those before it too"},
+		{"{stages: [5%]}", "fleet.yaml:4:21: the last stage is 5%, so that some hosts would never get a new policy; end with 100%"},
+		{"{stages: []}", "fleet.yaml:4:12: stages is empty"},
+		{"{stages: [half]}", `fleet.yaml:4:21: "half" is no stage; write 1 per class, 3 hosts or 5%`},
+		{"{stages: [0 hosts, 100%]}", "fleet.yaml:4:21: a stage must be above zero"},
+		{"{stages: [101%]}", `fleet.yaml:4:21: "101%" is no percentage of hosts`},
+		{"{settle: soon}", `fleet.yaml:4:20: "soon" is not a duration`},
+		{"{probes: ping}", `fleet.yaml:4:20: "ping" is no probe; write https://HOST/PATH, tcp HOST:PORT or controller`},
+		{"{probes: tcp db}", `fleet.yaml:4:20: "db" is not a host and a port`},
+		{"{probes: \"https://a:b@localhost/\"}", "fleet.yaml:4:21: URL has a password in it"},
+		{"{halt: {failed: some}}", `fleet.yaml:4:27: failed must be a whole number, this is "some"; write a number of hosts, or a percentage as in 1%`},
+		{"{on-halt: stop}", `fleet.yaml:4:21: on-halt must be revert or hold, this is "stop"`},
+		{"{freeze: Fri 16:00}", `fleet.yaml:4:20: "Fri 16:00" is no time of a week`},
+		{"{freeze: Fri 16:00 - Mon 24:00 UTC}", "fleet.yaml:4:20: 24:00 is no time of a day"},
+		{"{freeze: Fra 16:00 - Mon 08:00 UTC}", `fleet.yaml:4:20: "Fra" is no day`},
+		{"{freeze: Fri 16:00 - Fri 16:00 UTC}", "fleet.yaml:4:20: \"Fri 16:00 - Fri 16:00 UTC\" begins and ends at one time"},
+		{"{freeze: Fri 16:00 - Mon 08:00 Mars/Olympus}", `fleet.yaml:4:20: unknown time zone "Mars/Olympus"; write as in Europe/Berlin, or UTC`},
+	} {
+		_, err := read(test.text)
+		checkFleetError(t, err, test.want)
+	}
+	formatted, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\nroll-out: {stages: [1  per class, 5.0 %, 100%], settle: 60s, halt: {failed: 2}}\n"))
+	if want := "version: 1\nfleet: a\nroll-out: { stages: [1 per class, 5%, 100%], settle: 1m, halt: { failed: 2 } }\n"; err != nil || string(formatted) != want {
+		t.Errorf("%v\n%s", err, formatted)
 	}
 }

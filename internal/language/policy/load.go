@@ -48,11 +48,12 @@ type loader struct {
 	// the disk.
 	texts map[string][]byte
 
-	view    *View     // of the host; nil: of no fleet
-	here    string    // the file that the view was read from; "": none
-	every   bool      // read a fleet for no one host
-	isFleet bool      // what is read is of a fleet
-	others  []*loader // of parts that are of other hosts
+	view     *View           // of the host; nil: of no fleet
+	here     string          // the file that the view was read from; "": none
+	every    bool            // read a fleet for no one host
+	isFleet  bool            // what is read is of a fleet
+	others   []*loader       // of parts that are of other hosts
+	required map[string]bool // names, by parts
 
 	scope    []Scope      // of the file that is read; none: it may say everything
 	scoped   []scopedFile // that are read when the rest is whole
@@ -101,6 +102,7 @@ func newLoader(name string) *loader {
 		zones:    map[string]*Zone{},
 		sets:     map[string]*Set{},
 		services: map[string]*serviceDefinition{},
+		required: map[string]bool{},
 	}
 }
 

@@ -65,6 +65,11 @@ func (f *file) top(doc *yaml.Node) {
 			f.Version(e.Value)
 		case "hosts":
 			f.selector(e)
+		case "requires":
+			for _, w := range f.namesOf(e.Value, e.Name) {
+				f.required[w.Text] = true
+				f.after(func() { f.requires(w) })
+			}
 		case "include":
 			includes = e.Value
 		case "zones":

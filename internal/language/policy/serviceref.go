@@ -94,7 +94,7 @@ func (l *loader) matchesOf(name string) ([]ServiceMatch, bool) {
 }
 
 func (l *loader) unknownService(pos Pos, name string) {
-	if l.unread {
+	if l.unread || l.required[name] {
 		return
 	}
 	names := sortedKeys(l.services)

@@ -240,7 +240,7 @@ func (f *file) checkSet(s *Set) {
 				}
 			case f.zones[w.Text] != nil:
 				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)
-			case !f.unread:
+			case !f.unread && !f.required[w.Text]:
 				f.fail(w.Pos, f.elsewhere(w.Text), "unknown set %s%s", source.Quote(w.Text), source.DidYouMean(w.Text, sortedKeys(f.sets)))
 			}
 		}

@@ -146,7 +146,7 @@ func (f *file) tracking(n *yaml.Node) {
 			t.Table = f.table(k)
 		case "grace":
 			if f.Once(k, &t.GracePos) {
-				t.Grace = f.grace(k.Value)
+				t.Grace = f.grace(k.Value, "grace")
 			}
 		case "invalid":
 			if f.Once(k, &t.InvalidPos) {
@@ -164,17 +164,17 @@ func (f *file) tracking(n *yaml.Node) {
 const maxGrace = 24 * time.Hour
 
 // grace reads a duration; zero is none.
-func (f *file) grace(n *yaml.Node) time.Duration {
+func (f *file) grace(n *yaml.Node, what string) time.Duration {
 	if n.Kind == yaml.ScalarNode && n.Value == "none" {
 		return 0
 	}
 	if n.Value == "0s" {
-		f.fail(f.At(n), "write none", "grace is zero")
+		f.fail(f.At(n), "write none", "%s is zero", what)
 		return 0
 	}
-	d := f.duration(n, "grace")
+	d := f.duration(n, what)
 	if d > maxGrace {
-		f.fail(f.At(n), "write at most 24h, or none", "grace %s is too long", n.Value)
+		f.fail(f.At(n), "write at most 24h, or none", "%s %s is too long", what, n.Value)
 	}
 	return d
 }

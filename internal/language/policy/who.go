@@ -103,7 +103,7 @@ func (f *file) checkWho(w *Who, word string, noZone bool) {
 
 // unknownWho reports a name that is neither a set nor a zone.
 func (l *loader) unknownWho(item WhoItem, noZone bool) {
-	if l.unread {
+	if l.unread || l.required[item.Name] {
 		return
 	}
 	names := sortedKeys(l.sets)

@@ -5,7 +5,7 @@ var explainRules = []Explanation{
 		Code: HiddenRule, Severities: []Severity{Error, Warning},
 		What: "the rules above decide all packets of a rule",
 		Why: "The first rule that matches decides, so this one never does. Somebody who reads the policy believes it. " +
-			"Rules with `limit` or `max` hide nothing, since packets over the limit go on. A warning where a downloaded list is involved, since that changes, and in a file that is included with `only`, which others may hide.",
+			"Rules with `limit` or `max` hide nothing, since packets over the limit go on. A warning where a downloaded list is involved, since that changes, in a file that is included with `only`, which others may hide, and where another part of a fleet hides it.",
 		Mend:   "Remove the rule, or put it above those that hide it.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow ssh\n    - drop ssh from 192.0.2.0/24\n",
 		After:  "input:\n  default: drop\n  rules:\n    - drop ssh from 192.0.2.0/24\n    - allow ssh\n",

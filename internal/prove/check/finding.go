@@ -184,7 +184,15 @@ func order(p *policy.Policy, findings []Finding) []Finding {
 	for i := range findings {
 		f := &findings[i]
 		// Whom an included file must not stop it does not stop by a rule that others hide.
-		if (f.Code == HiddenRule || f.Code == BannedRule) && p.Scoped(f.Pos.File) {
+		if f.Code != HiddenRule && f.Code != BannedRule {
+			continue
+		}
+		// Nor does one part of a fleet stop another one.
+		apart := p.Fleet != nil && (len(f.Related) == 0 || slices.ContainsFunc(f.Related, func(r Related) bool { return r.Pos.File != f.Pos.File }))
+		if apart {
+			f.Message += ", on " + p.Fleet.String()
+		}
+		if apart || p.Scoped(f.Pos.File) {
 			f.Severity = Warning
 		}
 	}

@@ -8,6 +8,9 @@ import (
 
 // unusedNames finds sets, zones and services that no part of the policy uses.
 func (c *checker) unusedNames() {
+	if c.policy.Fleet != nil {
+		return // parts of other hosts may use them
+	}
 	used := c.usedNames()
 	for _, s := range c.policy.Sets {
 		if !used[s.Name] {
