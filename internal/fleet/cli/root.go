@@ -21,10 +21,11 @@ With --json every command prints one JSON value on standard output. When it fail
 before that, the value has the keys "error" and "exit-status".
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.`,
-		Example: `  sluice-controller version`,
+		Example: `  sluice-controller check`,
 	})
 	root.AddCommand(
 		// One line a command, in the order of the help.
+		newCheck(),
 		newAudit(),
 		command.NewCompletion("sluice-controller"),
 		command.NewVersion("sluice-controller"),

@@ -22,6 +22,7 @@ import (
 	"sluice/internal/cli"
 	"sluice/internal/doctor"
 	fleetcli "sluice/internal/fleet/cli"
+	"sluice/internal/fleet/inventory"
 	labcli "sluice/internal/lab/cli"
 	"sluice/internal/lab/kernelbench"
 	"sluice/internal/language/policy"
@@ -71,13 +72,15 @@ func generate(dir string, parts []string) error {
 // generateReference writes the pages of the policy language, of the passes and findings.
 func generateReference(dir string) error {
 	for name, data := range map[string][]byte{
-		"language.md":        policy.Reference(),
-		"policy.schema.json": policy.Schema(),
-		"agent.md":           config.Reference(),
-		"agent.schema.json":  config.Schema(),
-		"passes.md":          optimize.Reference(),
-		"lint.md":            check.Reference(),
-		"doctor.md":          doctor.Reference(),
+		"language.md":           policy.Reference(),
+		"policy.schema.json":    policy.Schema(),
+		"agent.md":              config.Reference(),
+		"agent.schema.json":     config.Schema(),
+		"inventory.md":          inventory.Reference(),
+		"inventory.schema.json": inventory.Schema(),
+		"passes.md":             optimize.Reference(),
+		"lint.md":               check.Reference(),
+		"doctor.md":             doctor.Reference(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err

@@ -1,0 +1,121 @@
+// Package classes says what a fleet's policy means for its hosts, without asking each: hosts
+// that it treats alike are a class, and one of them is checked, proved and compared for all.
+// Callers: the commands of sluice-controller about a repository, and the controller before a
+// bundle is signed.
+//
+// A class is the parts that match and the facts that matter. Addresses of the hosts and of
+// their guests are symbols: of an address nothing matters but in which of the policy's sets,
+// zones and literals it is, of which of the host's own networks, and of which family and kind.
+// Swapping two addresses alike in these leaves the policy as it is, so what is proved with
+// the one holds with the other.
+package classes
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"sync"
+
+	"sluice/internal/engine"
+	"sluice/internal/fleet/inventory"
+	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
+)
+
+// Names of files in a fleet's repository.
+const (
+	FleetFile     = "fleet.yaml"
+	InventoryFile = "inventory.yaml"
+)
+
+// Fleet is the policy of a fleet, and who is in it. It is safe for concurrent use.
+type Fleet struct {
+	Policy    *policy.Policy // of no one host
+	Inventory *inventory.Inventory
+	Sources   *engine.Sources
+	files     policy.Files // nil: on the disk
+	members   map[string][]policy.Range
+	facts     sync.Map // of files: func() (*facts, error)
+}
+
+// Read reads the fleet in a folder, of files that may be nil for those of the disk. Errors
+// about its policy are of type policy.Errors.
+func Read(dir string, files policy.Files, inv *inventory.Inventory, from *engine.Sources) (*Fleet, error) {
+	p, err := policy.Reading{Files: files}.ReadFleet(filepath.Join(dir, FleetFile))
+	if err != nil {
+		return nil, err
+	}
+	members, err := inv.Members(p.Groups())
+	return &Fleet{Policy: p, Inventory: inv, Sources: from, files: files, members: members}, err
+}
+
+// Subject is the policy of one host, to be asked about.
+func (f *Fleet) Subject(h *inventory.Host) (*engine.Subject, error) {
+	about, err := f.factsOf(h)
+	if err != nil {
+		return nil, err
+	}
+	p, err := f.load(h.View(f.members), h)
+	if err != nil {
+		return nil, err
+	}
+	return &engine.Subject{Policy: p, Facts: about.Facts, Sources: f.Sources}, nil
+}
+
+// load reads the policy of a host. What is not of it was read before for its own mistakes,
+// and is left out as long as there is no error, which may be about it.
+func (f *Fleet) load(v *policy.View, h *inventory.Host) (*policy.Policy, error) {
+	file := f.Policy.Fleet.File
+	texts := map[string][]byte{file: f.Policy.Text(file)}
+	for _, part := range f.Policy.Fleet.Parts {
+		if h.Selected(part.Selector) {
+			texts[part.File] = f.Policy.Text(part.File)
+		}
+	}
+	reading := policy.Reading{Files: f.files, View: v, Texts: texts}
+	p, err := reading.Load(file)
+	if err == nil {
+		return p, nil
+	}
+	reading.Texts = maps.Clone(texts)
+	for _, part := range f.Policy.Fleet.Parts {
+		reading.Texts[part.File] = f.Policy.Text(part.File)
+	}
+	return reading.Load(file)
+}
+
+// facts are those of a host, or of several that share a file.
+type facts struct {
+	host.Facts
+	outline outline
+}
+
+// factsOf reads the facts of a host. The error of a file that cannot be read is at its line.
+func (f *Fleet) factsOf(h *inventory.Host) (*facts, error) {
+	if h.Facts == "" {
+		return &facts{}, nil
+	}
+	read, _ := f.facts.LoadOrStore(h.Facts, sync.OnceValues(func() (*facts, error) {
+		about, err := engine.ReadFacts(h.Facts)
+		if err != nil {
+			return nil, err
+		}
+		lasting(&about)
+		return &facts{about, outlineOf(&about)}, nil
+	}))
+	out, err := read.(func() (*facts, error))() //nolint:forcetypeassert // as above
+	if err != nil {
+		e := &policy.Error{Pos: h.FactsPos, Message: "facts cannot be read: " + err.Error()}
+		var wrong *engine.FactsError
+		if errors.As(err, &wrong) {
+			e.Hint = "sluice facts --json writes them on the host"
+		}
+		return nil, policy.Errors{e}
+	}
+	return out, nil
+}
+
+// lasting leaves out of facts what is of one moment.
+func lasting(f *host.Facts) {
+	f.ConntrackCount, f.SSHClients, f.OuterFlows = 0, nil, nil
+}

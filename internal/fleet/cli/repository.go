@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/fleet/classes"
+	"sluice/internal/fleet/inventory"
+	"sluice/internal/prove/check"
+	"sluice/internal/words"
+)
+
+// repositoryFiles is of the help of commands that read a repository.
+const repositoryFiles = `Files: fleet.yaml and its parts, inventory.yaml, copies of lists in the user's cache.`
+
+// addRepository gives a command the flags of those that work on a repository.
+func addRepository(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.String("repository", ".", "`DIR` of fleet.yaml and its parts")
+	flags.String("inventory", "", "`FILE` of the hosts (default inventory.yaml in the repository)")
+	flags.Bool("offline", false, "download no list, use the copies")
+	command.Must(cmd.MarkFlagDirname("repository"))
+	command.Must(cmd.MarkFlagFilename("inventory", "yaml", "yml"))
+}
+
+func repository(cmd *cobra.Command) string {
+	dir, _ := cmd.Flags().GetString("repository")
+	return dir
+}
+
+// readInventory reads the hosts of a repository.
+func readInventory(cmd *cobra.Command) (*inventory.Inventory, error) {
+	file, _ := cmd.Flags().GetString("inventory")
+	if file == "" {
+		file = filepath.Join(repository(cmd), classes.InventoryFile)
+	}
+	return inventory.Load(file)
+}
+
+// sources is where the names of policies are resolved from.
+func sources(cmd *cobra.Command) (*engine.Sources, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find where copies of lists are kept: %w", err)
+	}
+	offline, _ := cmd.Flags().GetBool("offline")
+	return &engine.Sources{State: filepath.Join(cache, "sluice"), Offline: offline, Warn: func(text string) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
+	}}, nil
+}
+
+// readFleet reads the fleet of a repository as it is there.
+func readFleet(cmd *cobra.Command) (*classes.Fleet, error) {
+	from, err := sources(cmd)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := readInventory(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return classes.Read(repository(cmd), nil, inv, from)
+}
+
+// reading is a fleet whose hosts are in classes.
+type reading struct {
+	*classes.Fleet
+	classes []*classes.Class
+	found   []classes.Found // what is wrong with the rest
+}
+
+// classify reads the fleet of a repository, and parts its hosts into classes.
+func classify(ctx context.Context, cmd *cobra.Command) (*reading, error) {
+	f, err := readFleet(cmd)
+	if err != nil {
+		return nil, err
+	}
+	list, found, err := f.Classes(ctx)
+	return &reading{f, list, found}, err
+}
+
+// withRemedies words what findings say would mend them.
+func withRemedies(findings []check.Finding) {
+	for i := range findings {
+		f := &findings[i]
+		if f.Code == engine.UnmetExpectation {
+			f.Hint += "; sluice-controller test tells more of the packets"
+		}
+		f.Hint += words.PolicyRemedy(f.Remedy)
+	}
+}
+
+// counting draws how many of some classes are done, where somebody waits for it; it is
+// called for each.
+func counting(cmd *cobra.Command, what string, total int) (done func(*classes.Class)) {
+	w := cmd.ErrOrStderr()
+	if !command.IsTerminal(w) {
+		return func(*classes.Class) {}
+	}
+	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(command.Bare(w)), progressbar.OptionSetWidth(30), progressbar.OptionSetDescription(what),
+		progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish())
+	var mutex sync.Mutex
+	return func(*classes.Class) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		_ = bar.Add(1)
+	}
+}
