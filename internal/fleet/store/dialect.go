@@ -70,7 +70,17 @@ func (s *Store) openSQLite(path string, create int) error {
 	if err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}
-	if err := made.Close(); err != nil {
+	opened, err := made.Stat()
+	if err := errors.Join(err, made.Close()); err != nil {
+		return err
+	}
+	// What is written to a file that somebody has removed, or put another in place of,
+	// nobody reads again.
+	s.still = func() error {
+		now, err := os.Stat(path)
+		if err == nil && !os.SameFile(opened, now) {
+			err = fmt.Errorf("%s was replaced while it was open", path)
+		}
 		return err
 	}
 	open := func(connections int, pragmas ...string) (*sql.DB, error) {

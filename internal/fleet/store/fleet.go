@@ -44,6 +44,11 @@ func (s *Store) Create(ctx context.Context, who, name string, incarnation int64)
 func (s *Store) Fleet(ctx context.Context) (Fleet, error) { return s.fleet(ctx, s.reader) }
 
 func (s *Store) fleet(ctx context.Context, q querier) (f Fleet, err error) {
+	if s.still != nil {
+		if err := s.still(); err != nil {
+			return f, fmt.Errorf("the database: %w", err)
+		}
+	}
 	var created int64
 	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash},
 		`select name, incarnation, revision, created, audit_seq, audit_hash from fleet where id = 1`)

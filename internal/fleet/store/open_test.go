@@ -22,6 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if database := os.Getenv(writerOf); database != "" {
+		writeOn(database)
+		return
+	}
 	defer server.stop()
 	m.Run()
 }
@@ -56,7 +60,8 @@ func sqliteDatabase(t testing.TB) string {
 	return "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
 }
 
-// postgresDatabase is the address of a database of the test's own.
+// postgresDatabase is the address of a schema of the test's own, which takes less than a
+// database.
 func postgresDatabase(t testing.TB) string {
 	t.Helper()
 	bin, err := postgresDir()
@@ -67,9 +72,9 @@ func postgresDatabase(t testing.TB) string {
 	if server.err != nil {
 		t.Fatal(server.err)
 	}
-	name := fmt.Sprintf("t%d", server.databases.Add(1))
-	server.exec(t, "create database "+name)
-	return server.address(name)
+	name := fmt.Sprintf("t%d", server.schemas.Add(1))
+	server.exec(t, "create schema "+name)
+	return server.address("postgres") + "&search_path=" + name
 }
 
 // postgresDir is where PostgreSQL's programs are: Debian has a directory for each version.
@@ -84,12 +89,12 @@ func postgresDir() (string, error) {
 
 // cluster is a PostgreSQL server of the tests' own, on a Unix socket in its folder.
 type cluster struct {
-	once      sync.Once
-	err       error
-	bin, dir  string
-	cmd       *exec.Cmd
-	output    bytes.Buffer
-	databases atomic.Int64
+	once     sync.Once
+	err      error
+	bin, dir string
+	cmd      *exec.Cmd
+	output   bytes.Buffer
+	schemas  atomic.Int64
 }
 
 var server cluster
@@ -119,7 +124,7 @@ func (c *cluster) start(bin string) (err error) {
 		}
 	}
 	data := filepath.Join(c.dir, "data")
-	if err := c.command("initdb", "--pgdata", data, "--username", "fleet", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions").Run(); err != nil {
+	if err := c.command("initdb", "--pgdata", data, "--username", "fleet", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions", "--wal-segsize=1").Run(); err != nil {
 		return fmt.Errorf("make a database cluster: %w\n%s", err, &c.output)
 	}
 	return c.run()

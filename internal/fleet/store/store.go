@@ -38,6 +38,7 @@ type Store struct {
 	writer  *sql.DB
 	reader  *sql.DB // the same as writer for PostgreSQL
 	texts   sync.Map
+	still   func() error // says that the file is another one than was opened; nil: there is none
 	bell    bell
 	stop    context.CancelFunc
 	stopped sync.WaitGroup

@@ -43,12 +43,17 @@ func (s *Store) write(ctx context.Context, f func(*tx) error) error {
 }
 
 func (s *Store) writeOnce(ctx context.Context, f func(*tx) error) (changed bool, err error) {
+	if s.still != nil {
+		if err := s.still(); err != nil {
+			return false, fmt.Errorf("the database: %w", err)
+		}
+	}
 	begun, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return false, fmt.Errorf("begin a transaction: %w", err)
 	}
 	t := &tx{Tx: begun, store: s, ctx: ctx}
-	if err := errors.Join(f(t)); err != nil {
+	if err := f(t); err != nil {
 		_ = begun.Rollback() // what f says is the reason
 		return false, err
 	}
