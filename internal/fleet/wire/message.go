@@ -40,7 +40,7 @@ const (
 	MostFromAgent      = 256 << 10 // a message
 	MostFromController = 2 << 20   // a message, and an answer that is no blob
 	MostRequest        = 64 << 10
-	MostBlob           = 64 << 20
+	MostBlob           = 256 << 20
 )
 
 // Most of what openapi.yaml bounds.

@@ -1,0 +1,151 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/wire"
+)
+
+// Socket is where the controller of a directory listens.
+func Socket(dir string) string { return filepath.Join(dir, "controller.sock") }
+
+// Most bytes of a request that is no blob, and of an answer.
+const (
+	MostRequest = 4 << 20
+	mostAnswer  = 256 << 20
+)
+
+// ErrNotRunning says that no controller answers there.
+var ErrNotRunning = errors.New("no controller runs there")
+
+// Client asks a controller. Refusals are *wire.Failure.
+type Client struct{ http http.Client }
+
+// NewClient asks the controller of a directory.
+func NewClient(dir string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", Socket(dir))
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("%s: %w", Socket(dir), ErrNotRunning)
+		}
+		return c, err
+	}
+	return &Client{http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Status asks whose controller it is.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
+}
+
+// Hosts asks for the hosts of a selector, "" being all.
+func (c *Client) Hosts(ctx context.Context, selector string) (*Hosts, error) {
+	return ask[Hosts](ctx, c, http.MethodGet, "/v1/hosts?selector="+url.QueryEscape(selector), nil)
+}
+
+// Revoke ends what a host may do.
+func (c *Client) Revoke(ctx context.Context, host, why string) error {
+	_, err := ask[none](ctx, c, http.MethodPost, "/v1/hosts/"+url.PathEscape(host)+"/revoke", Why{why})
+	return err
+}
+
+// CreateToken lets hosts enrol.
+func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
+	_, err := ask[none](ctx, c, http.MethodPost, "/v1/tokens", t)
+	return err
+}
+
+// Missing asks which blobs the controller does not have.
+func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error) {
+	has, err := ask[Hashes](ctx, c, http.MethodPost, "/v1/blobs/missing", Hashes{hashes})
+	if err != nil {
+		return nil, err
+	}
+	return has.Hashes, nil
+}
+
+// PutBlob gives a blob.
+func (c *Client) PutBlob(ctx context.Context, hash string, content io.Reader) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://sluice-controller/v1/blobs/"+hash, content)
+	if err != nil {
+		return err
+	}
+	_, err = do[none](c, r)
+	return err
+}
+
+// Publish gives metadata and begins a roll-out.
+func (c *Client) Publish(ctx context.Context, p Publish) (*rollout.Rollout, error) {
+	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/v1/publish", p)
+}
+
+// Rollouts asks for the roll-outs, the newest first.
+func (c *Client) Rollouts(ctx context.Context) ([]rollout.Rollout, error) {
+	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/v1/rollouts", nil)
+	if err != nil {
+		return nil, err
+	}
+	return all.Rollouts, nil
+}
+
+// Command has a roll-out do something.
+func (c *Client) Command(ctx context.Context, rolloutID int64, what Command, why string) (*rollout.Rollout, error) {
+	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/v1/rollouts/"+strconv.FormatInt(rolloutID, 10)+"/"+string(what), Why{why})
+}
+
+// none is the answer that has no body.
+type none struct{}
+
+func ask[T any](ctx context.Context, c *Client, method, path string, in any) (*T, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://sluice-controller"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return do[T](c, r)
+}
+
+func do[T any](c *Client, r *http.Request) (*T, error) {
+	answer, err := c.http.Do(r)
+	if err != nil {
+		var outer *url.Error
+		if errors.As(err, &outer) { // which names a URL that nobody typed
+			err = outer.Err
+		}
+		return nil, err
+	}
+	defer answer.Body.Close()
+	out := new(T)
+	in := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer))
+	switch {
+	case answer.StatusCode == http.StatusNoContent:
+		return out, nil
+	case answer.StatusCode == http.StatusOK:
+		return out, in.Decode(out)
+	}
+	f := &wire.Failure{}
+	if err := in.Decode(f); err != nil || f.Text == "" {
+		return nil, fmt.Errorf("the controller answers %s", answer.Status)
+	}
+	return nil, f
+}

@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// What a request may take.
+const (
+	headerTime  = 10 * time.Second // with the handshake of TLS
+	bodyTime    = 30 * time.Second
+	idleTime    = 2 * time.Minute
+	blobTime    = 10 * time.Minute
+	headerBytes = 16 << 10
+)
+
+// agents is the server of port 7443.
+func (c *Controller) agents() *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+wire.PathRoot, c.root)
+	mux.HandleFunc("POST "+wire.PathEnrol, c.enrol)
+	mux.HandleFunc("POST "+wire.PathRenew, c.renew)
+	mux.HandleFunc("GET "+wire.PathAgent, c.ofHost(c.stream))
+	mux.HandleFunc("GET "+wire.PathTrust, c.ofHost(func(w http.ResponseWriter, _ *http.Request, _ string) {
+		wire.Answer(w, http.StatusOK, trustMessage(*c.trust.Load()))
+	}))
+	mux.HandleFunc("GET "+wire.PathDesired, c.ofHost(func(w http.ResponseWriter, r *http.Request, host string) {
+		d, err := c.desiredOf(r.Context(), host)
+		if err != nil {
+			c.fail(w, err)
+			return
+		}
+		wire.Answer(w, http.StatusOK, d)
+	}))
+	mux.HandleFunc("GET "+wire.PathBlobs+"{sha256}", c.ofHost(c.blob))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})
+	})
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // what a stream is made of
+	return &http.Server{
+		Handler: mux, TLSConfig: c.online.ServerTLS(names(c.Controllers), nil, c.Now), Protocols: &protocols,
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ErrorLog: log.New(io.Discard, "", 0), // of whoever knocks
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, proofKey{}, &proven{})
+		},
+	}
+}
+
+// proven keeps of a connection that the store knows its key, so that it is asked once.
+type proven struct {
+	mutex sync.Mutex
+	host  store.Host
+}
+
+type proofKey struct{}
+
+// ofHost lets in who has a certificate of a host that is enrolled and not revoked. While
+// the database does not answer, the last snapshot says so.
+func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host string)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, has := trust.PeerIdentity(r.TLS, c.Now())
+		if !has {
+			wire.Fail(w, &wire.Failure{Text: "this wants the certificate of a host that is enrolled", Kind: wire.KindCertificate})
+			return
+		}
+		if who.Expired {
+			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the certificate of %s expired at %s; it may renew itself", who.ID, who.NotAfter.UTC().Format(time.RFC3339)), Kind: wire.KindCertificate})
+			return
+		}
+		if err := c.authenticate(r, who); err != nil {
+			c.fail(w, err)
+			return
+		}
+		to(w, r, who.ID)
+	}
+}
+
+func (c *Controller) authenticate(r *http.Request, who trust.Identity) error {
+	in := c.view.Load().hosts
+	h, has := in[who.ID]
+	if has && !h.Revoked.IsZero() {
+		return revoked(who.ID, h)
+	}
+	is, _ := r.Context().Value(proofKey{}).(*proven)
+	if is == nil {
+		is = &proven{}
+	}
+	is.mutex.Lock()
+	defer is.mutex.Unlock()
+	if has && is.host.ID == who.ID && is.host.Enrolled.Equal(h.Enrolled) {
+		return nil
+	}
+	found, err := c.Store.Authenticate(r.Context(), who.ID, who.Key)
+	c.answered(err)
+	switch {
+	case err == nil:
+		is.host = found
+		return nil
+	case errors.Is(err, store.ErrRevoked):
+		return revoked(who.ID, h)
+	case errors.Is(err, store.ErrNotFound):
+		return &wire.Failure{Text: fmt.Sprintf("this fleet has no host %s any more; enrol it anew", who.ID), Kind: wire.KindRevoked}
+	case errors.Is(err, store.ErrTaken):
+		return &wire.Failure{Text: fmt.Sprintf("%s has another key in this fleet; enrol this host under a name of its own", who.ID), Kind: wire.KindTaken}
+	case has:
+		return nil // it is in the last snapshot, and whether its key is its own cannot be asked
+	}
+	return err
+}
+
+func revoked(id string, h store.Host) *wire.Failure {
+	text := id + " is revoked"
+	if !h.Revoked.IsZero() {
+		text += " since " + h.Revoked.UTC().Format(time.RFC3339)
+	}
+	if h.RevokedWhy != "" {
+		text += ": " + h.RevokedWhy
+	}
+	return &wire.Failure{Text: text, Kind: wire.KindRevoked}
+}
+
+// fail answers with why not.
+func (c *Controller) fail(w http.ResponseWriter, err error) {
+	wire.Fail(w, failure(err))
+}
+
+func failure(err error) *wire.Failure {
+	var f *wire.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	f = &wire.Failure{Text: err.Error(), Kind: wire.KindUnavailable}
+	for is, kind := range map[error]wire.Kind{
+		store.ErrNotFound: wire.KindNotFound, store.ErrToken: wire.KindToken, store.ErrTaken: wire.KindTaken, store.ErrExists: wire.KindTaken,
+		store.ErrRevoked: wire.KindRevoked, store.ErrConflict: wire.KindTaken, store.ErrHash: wire.KindBadRequest, store.ErrTooLarge: wire.KindBadRequest,
+		store.ErrMissing: wire.KindBadRequest,
+	} {
+		if errors.Is(err, is) {
+			f.Kind = kind
+			return f
+		}
+	}
+	f.Text = "the controller cannot do this now; try again later"
+	return f
+}
+
+func (c *Controller) root(w http.ResponseWriter, _ *http.Request) {
+	wire.Answer(w, http.StatusOK, &wire.Roots{Roots: c.trust.Load().Roots})
+}
+
+// body reads a request, or answers why not.
+func body[T wire.Checker](w http.ResponseWriter, r *http.Request, into T) bool {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MostRequest))
+	if err == nil {
+		err = wire.Read(text, into)
+	}
+	if err != nil {
+		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the request is wrong: %v", err), Kind: wire.KindBadRequest})
+	}
+	return err == nil
+}
+
+func (c *Controller) enrol(w http.ResponseWriter, r *http.Request) {
+	e := &wire.Enrol{}
+	if !body(w, r, e) {
+		return
+	}
+	issued, err := c.online.IssueHost([]byte(e.Request), e.Host, c.Now())
+	if err != nil {
+		wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
+		return
+	}
+	h, err := c.Store.Enrol(r.Context(), store.Enrolment{Secret: sha256.Sum256([]byte(e.Secret)), Host: e.Host, Key: issued.Key, Addresses: e.Addresses})
+	if err == nil {
+		err = c.issue(r.Context(), e.Host, issued)
+	}
+	if err != nil {
+		c.fail(w, err)
+		return
+	}
+	wire.Answer(w, http.StatusOK, &wire.Enrolled{Fleet: c.online.State().Fleet, Host: h.ID, Labels: h.Labels, Certificate: string(issued.Chain), Controllers: c.Controllers})
+}
+
+func (c *Controller) issue(ctx context.Context, host string, issued trust.Issued) error {
+	return c.Store.Issued(ctx, "host:"+host, store.Certificate{Serial: issued.Serial, Host: host, Key: issued.Key, From: c.Now(), Until: issued.NotAfter})
+}
+
+func (c *Controller) renew(w http.ResponseWriter, r *http.Request) {
+	request := &wire.Renew{}
+	if !body(w, r, request) {
+		return
+	}
+	who, has := trust.PeerIdentity(r.TLS, c.Now())
+	if !has {
+		wire.Fail(w, &wire.Failure{Text: "this wants the certificate that is to be renewed", Kind: wire.KindCertificate})
+		return
+	}
+	if _, err := c.Store.Authenticate(r.Context(), who.ID, who.Key); err != nil {
+		c.fail(w, err)
+		return
+	}
+	issued, err := c.online.IssueHost([]byte(request.Request), who.ID, c.Now())
+	if err != nil {
+		wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
+		return
+	}
+	if err := c.issue(r.Context(), who.ID, issued); err != nil {
+		c.fail(w, err)
+		return
+	}
+	wire.Answer(w, http.StatusOK, &wire.Renewed{Certificate: string(issued.Chain)})
+}
+
+// stream is the life of a host's stream.
+func (c *Controller) stream(w http.ResponseWriter, r *http.Request, host string) {
+	conn, err := wire.Accept(w, r)
+	if err != nil {
+		return
+	}
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	_ = c.hub.Serve(conn, host, from.Addr().Unmap())
+}
+
+// names are those of addresses, without ports.
+func names(addresses []string) (ns []string) {
+	for _, a := range addresses {
+		if i := strings.LastIndexByte(a, ':'); i > 0 {
+			ns = append(ns, strings.Trim(a[:i], "[]"))
+		}
+	}
+	return ns
+}

@@ -1,0 +1,225 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// contents keeps what bundles are made of, which never changes.
+type contents struct {
+	mutex   sync.Mutex
+	bundles map[int64]*content
+}
+
+// content is what a bundle is made of.
+type content struct {
+	parts []*selector.Selector // of those that are not for every host
+	blobs map[string][]*selector.Selector
+}
+
+// everyone is a selector that matches every host.
+var everyone *selector.Selector
+
+func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*content, error) {
+	cs.mutex.Lock()
+	has := cs.bundles[bundle]
+	cs.mutex.Unlock()
+	if has != nil {
+		return has, nil
+	}
+	b, err := from.Bundle(ctx, bundle)
+	if err != nil {
+		return nil, err
+	}
+	var m trust.Manifest
+	if err := json.Unmarshal(b.Manifest, &m); err != nil { // it was verified when it was published
+		return nil, fmt.Errorf("the manifest of bundle %d: %w", bundle, err)
+	}
+	made := &content{blobs: map[string][]*selector.Selector{b.SHA256: {everyone}, m.FleetFile.SHA256: {everyone}}}
+	for _, l := range m.Lists {
+		made.blobs[l.SHA256] = append(made.blobs[l.SHA256], everyone)
+	}
+	for _, part := range m.Parts {
+		is := everyone
+		if part.Selector != "" {
+			if is, err = selector.Parse(part.Selector); err != nil {
+				return nil, fmt.Errorf("%s of bundle %d: %w", part.Path, bundle, err)
+			}
+			made.parts = append(made.parts, is)
+		}
+		made.blobs[part.SHA256] = append(made.blobs[part.SHA256], is)
+	}
+	cs.mutex.Lock()
+	defer cs.mutex.Unlock()
+	cs.bundles[bundle] = made
+	return made, nil
+}
+
+// class is the same for hosts that the same parts are for.
+func (of *content) class(id string, labels map[string]string) string {
+	all := named(id, labels)
+	var is strings.Builder
+	for _, s := range of.parts {
+		if s.Match(all) {
+			is.WriteByte('1')
+		} else {
+			is.WriteByte('0')
+		}
+	}
+	return is.String()
+}
+
+// mayFetch says whether a blob is of a part that is for this host, or for all.
+func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, error) {
+	v := c.view.Load()
+	for _, l := range v.live {
+		if wire.Hash(l.Envelope) == hash {
+			return true, nil
+		}
+	}
+	labels := named(host, v.hosts[host].Labels)
+	for _, b := range c.online.State().Bundles {
+		if _, published := v.bundles[b.Number]; !published {
+			continue
+		}
+		of, err := c.contents.of(ctx, c.Store, b.Number)
+		if err != nil {
+			return false, err
+		}
+		for _, s := range of.blobs[hash] {
+			if s == everyone || s.Match(labels) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// patches keeps those that were made last: all hosts want the same at once.
+type patches struct {
+	making singleflight.Group
+	mutex  sync.Mutex
+	made   []made
+}
+
+type made struct {
+	of    string
+	patch []byte
+}
+
+const (
+	leastPatch  = 4 << 10  // bytes of a blob that a patch is made for
+	mostPatch   = 16 << 20 // of one that is held in memory for it
+	keptPatches = 8
+)
+
+// blob gives a blob, or what makes it of one that the host has.
+func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
+	hash, from := r.PathValue("sha256"), r.URL.Query().Get("from")
+	if err := wire.CheckSHA256(hash); err != nil || from != "" && wire.CheckSHA256(from) != nil {
+		wire.Fail(w, &wire.Failure{Text: "a blob is named by its SHA-256", Kind: wire.KindBadRequest})
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(blobTime))
+	may, err := c.mayFetch(r.Context(), host, hash)
+	if err == nil && !may {
+		err = &wire.Failure{Text: fmt.Sprintf("no bundle has a blob %.12s for %s", hash, host), Kind: wire.KindNotFound}
+	}
+	if err == nil && from != "" {
+		if has, err := c.mayFetch(r.Context(), host, from); err != nil || !has {
+			from = ""
+		}
+	}
+	if err != nil {
+		c.fail(w, err)
+		return
+	}
+	content, size, err := c.open(r.Context(), hash)
+	if err != nil {
+		c.fail(w, err)
+		return
+	}
+	if from != "" && size >= leastPatch && size <= mostPatch {
+		if patch := c.patch(r.Context(), from, hash, content); patch != nil && int64(len(patch)) < size {
+			w.Header().Set("Content-Type", wire.PatchType)
+			_, _ = w.Write(patch)
+			return
+		}
+		if _, err := content.Seek(0, io.SeekStart); err != nil {
+			c.fail(w, err)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", time.Time{}, content)
+}
+
+// open finds a blob: what the live key signed is in memory.
+func (c *Controller) open(ctx context.Context, hash string) (io.ReadSeeker, int64, error) {
+	for _, l := range c.view.Load().live {
+		if wire.Hash(l.Envelope) == hash {
+			return bytes.NewReader(l.Envelope), int64(len(l.Envelope)), nil
+		}
+	}
+	b, err := c.Store.OpenBlob(ctx, hash)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, b.Size, nil
+}
+
+// patch makes one of two blobs; nil where there is none to be made.
+func (c *Controller) patch(ctx context.Context, from, to string, content io.Reader) []byte {
+	of := from + to
+	c.patches.mutex.Lock()
+	for _, m := range c.patches.made {
+		if m.of == of {
+			c.patches.mutex.Unlock()
+			return m.patch
+		}
+	}
+	c.patches.mutex.Unlock()
+	got, err, _ := c.patches.making.Do(of, func() (any, error) {
+		old, size, err := c.open(ctx, from)
+		if err != nil || size > mostPatch {
+			return nil, errors.Join(err, store.ErrTooLarge)
+		}
+		a, err := io.ReadAll(old)
+		if err != nil {
+			return nil, err
+		}
+		b, err := io.ReadAll(content)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := wire.Patch(a, b)
+		if err != nil {
+			return nil, err
+		}
+		c.patches.mutex.Lock()
+		defer c.patches.mutex.Unlock()
+		c.patches.made = append(c.patches.made, made{of, patch})
+		c.patches.made = c.patches.made[max(0, len(c.patches.made)-keptPatches):]
+		return patch, nil
+	})
+	if err != nil {
+		return nil
+	}
+	patch, _ := got.([]byte)
+	return patch
+}

@@ -1,0 +1,274 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+)
+
+// Options are what a controller is made of.
+type Options struct {
+	Dir     string // keys and trust.json, and the socket of commands
+	Store   *store.Store
+	Version string
+	// Controllers are where hosts reach this one, HOST:PORT.
+	Controllers []string
+	Now         func() time.Time // time.Now unless set
+	Note        func(error)      // what went wrong that nobody waits for
+}
+
+// Controller serves a fleet.
+type Controller struct {
+	Options
+	online *trust.Online
+	hub    *hub.Hub
+	view   atomic.Pointer[view]
+	trust  atomic.Pointer[trust.Metadata]
+
+	database   atomic.Pointer[string] // why it does not answer; nil: it does
+	publishes  sync.Mutex             // one at a time
+	refreshing sync.Mutex             // so that no view follows a newer one
+	statuses   statuses
+	driver     driver
+	contents   contents
+	patches    patches
+	listens    string
+}
+
+// How long ending may take.
+const (
+	drainTime = 5 * time.Second
+	endTime   = 5 * time.Second
+)
+
+// mostConnections is what agents and others have open at once on one controller.
+const mostConnections = 25_000
+
+// New reads a controller's directory and its database, which has to answer now.
+func New(ctx context.Context, o Options) (*Controller, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Note == nil {
+		o.Note = func(error) {}
+	}
+	c := &Controller{Options: o}
+	c.statuses.init()
+	c.driver.init()
+	c.contents.bundles = map[int64]*content{}
+	var err error
+	if c.online, err = trust.OpenOnline(o.Dir); err != nil {
+		return nil, err
+	}
+	c.hub = hub.New(hub.Options{Joined: c.joined, Said: c.said, Left: c.left, Claimed: c.claimed})
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Fleet is the name of the fleet.
+func (c *Controller) Fleet() string { return c.online.State().Fleet }
+
+// begin makes the fleet of a new database, or sees that it is this one.
+func (c *Controller) begin(ctx context.Context) error {
+	is := c.online.State()
+	has, err := c.Store.Fleet(ctx)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		if err := c.Store.Create(ctx, self, is.Fleet, is.Incarnation); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case has.Name != is.Fleet:
+		return fmt.Errorf("the database is of fleet %s, and %s of %s", has.Name, c.Dir, is.Fleet)
+	}
+	if err := c.incarnate(ctx); err != nil {
+		return err
+	}
+	if err := c.statuses.load(ctx, c.Store); err != nil {
+		return err
+	}
+	if err := c.refresh(ctx); err != nil {
+		return err
+	}
+	if is.TargetsVersion > 0 {
+		return c.sign(ctx)
+	}
+	m := c.online.Metadata()
+	c.trust.Store(&m)
+	return nil
+}
+
+// self is who does in the audit what nobody asked for.
+const self = "controller"
+
+// incarnate gives the database the incarnation that the policy keys signed.
+func (c *Controller) incarnate(ctx context.Context) error {
+	signed := c.online.State().Incarnation
+	has, err := c.Store.Fleet(ctx)
+	if err != nil || has.Incarnation >= signed {
+		return err
+	}
+	return c.Store.NewIncarnation(ctx, self, signed)
+}
+
+// Run is Serve, and answers commands on the socket.
+func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
+	l, err := c.listen()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(api.Socket(c.Dir))
+	commands := c.commands()
+	serving, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		if err := commands.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			stop(err)
+		}
+	}()
+	err = c.Serve(serving, agents)
+	end(ctx, commands)
+	if cause := context.Cause(serving); ctx.Err() == nil && cause != nil {
+		err = errors.Join(err, cause)
+	}
+	return err
+}
+
+// end ends a server, in endTime.
+func end(ctx context.Context, s *http.Server) {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if s.Shutdown(ending) != nil {
+		_ = s.Close()
+	}
+}
+
+// Serve serves agents on a listener of TCP until ctx ends. Then it tells them to come back,
+// and ends.
+func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
+	c.listens = agents.Addr().String()
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var loops sync.WaitGroup
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly} {
+		loops.Go(func() { loop(work) })
+	}
+	server := c.agents()
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(hub.Paced(agents, mostConnections), "", "") }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	draining, cancel := context.WithTimeout(work, drainTime)
+	defer cancel()
+	err = errors.Join(err, c.hub.Drain(draining))
+	end(ctx, server)
+	stop()
+	loops.Wait()
+	return err
+}
+
+// answered keeps whether the database answers. Errors that are its answers say that it does.
+func (c *Controller) answered(err error) {
+	if err == nil || answer(err) {
+		c.database.Store(nil)
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	text := err.Error()
+	if was := c.database.Swap(&text); was == nil {
+		c.Note(fmt.Errorf("the database does not answer, the last snapshot is served: %w", err))
+	}
+}
+
+// answer says that an error is an answer of the database.
+func answer(err error) bool {
+	for _, is := range []error{
+		store.ErrNotFound, store.ErrConflict, store.ErrExists, store.ErrTaken, store.ErrRevoked, store.ErrToken,
+		store.ErrMissing, store.ErrHash, store.ErrTooLarge,
+	} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// away is why the database does not answer, "" while it does.
+func (c *Controller) away() string {
+	if text := c.database.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// signEvery is how often timestamp.json is signed anew; it is good for a day.
+const signEvery = time.Hour
+
+func (c *Controller) signHourly(ctx context.Context) {
+	for range ticks(ctx, signEvery) {
+		if c.online.State().TargetsVersion > 0 {
+			if err := c.sign(ctx); err != nil {
+				c.Note(err)
+			}
+		}
+	}
+}
+
+// sign signs what is fresh, with the head of the audit, and has agents told.
+func (c *Controller) sign(ctx context.Context) error {
+	f, err := c.Store.Fleet(ctx)
+	c.answered(err)
+	if err != nil {
+		return err
+	}
+	m, err := c.online.Refresh(f.Head.String(), c.Now())
+	if err != nil {
+		return err
+	}
+	c.trust.Store(&m)
+	if message := c.signed(); message != nil {
+		c.hub.TellAll(hub.Trust, message)
+	}
+	return nil
+}
+
+// ticks sends at a distance until ctx ends.
+func ticks(ctx context.Context, every time.Duration) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		t := time.NewTicker(every)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case out <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}

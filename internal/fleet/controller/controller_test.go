@@ -1,0 +1,434 @@
+package controller
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// TestHeart: hosts enrol, connect, are told a bundle, and are shown as proved.
+func TestHeart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	token := f.token(map[string]string{"role": "web"}, 3)
+	for i := range 3 {
+		a, err := f.join(fmt.Sprintf("web-%d", i+1), token)
+		ok(t, err)
+		conn := a.stream(nil)
+		go a.obey(conn)
+	}
+	f.until("all online", func() bool {
+		s, err := f.client.Status(t.Context())
+		ok(t, err)
+		return s.Online == 3
+	})
+	if h := f.states()["web-1"]; h.State != api.None || !h.Online || h.Labels["role"] != "web" || h.Version != "1.2" {
+		t.Errorf("before a bundle: %+v", h)
+	}
+	made, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	if made.ID != 1 || made.Bundle != 1 {
+		t.Errorf("%+v", made)
+	}
+	f.until("the canary", func() bool {
+		proved := 0
+		for _, h := range f.states() {
+			if h.State == api.Proved && h.Running == 1 && h.Desired == 1 && h.Mark == "m1" && !h.Since.IsZero() {
+				proved++
+			}
+		}
+		return proved >= 1
+	})
+	if _, err := f.join("web-4", token); err == nil || !strings.Contains(err.Error(), "used 3 times") {
+		t.Errorf("a token of 3 uses is used a fourth time: %v", err)
+	}
+	var failure *wire.Failure
+	if err := f.client.Revoke(t.Context(), "web-9", "it was stolen"); !errors.As(err, &failure) || failure.Kind != wire.KindNotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+func kind(err error) wire.Kind {
+	var f *wire.Failure
+	if errors.As(err, &f) {
+		return f.Kind
+	}
+	return ""
+}
+
+func TestRevokedAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	token := f.token(nil, 2)
+	a, err := f.join("web-1", token)
+	ok(t, err)
+	conn := a.stream(nil)
+	f.until("web-1", func() bool { return f.states()["web-1"].Online })
+	if _, err := a.client.Desired(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ok(t, f.client.Revoke(t.Context(), "web-1", "its disk was sold"))
+	for {
+		m, err := conn.Receive(t.Context())
+		ok(t, err)
+		if m.Refused != nil {
+			if m.Refused.Kind != wire.KindRevoked || !strings.Contains(m.Refused.Text, "its disk was sold") {
+				t.Errorf("it is told %+v", m.Refused)
+			}
+			break
+		}
+	}
+	if _, err := conn.Receive(t.Context()); err == nil {
+		t.Error("the stream goes on")
+	}
+	_, desired := a.client.Desired(t.Context()) // on the connection that was let in
+	_, dial := wire.Dial(t.Context(), a.client.HTTP, a.client.Base)
+	_, renew := a.client.Renew(t.Context(), &wire.Renew{Request: a.request()})
+	for what, err := range map[string]error{"desired": desired, "stream": dial, "renew": renew} {
+		if kind(err) != wire.KindRevoked {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if len(f.states()) != 0 {
+		t.Errorf("%v", f.states())
+	}
+	again, err := f.join("web-1", token) // anew, with another key
+	ok(t, err)
+	if _, err := again.client.Desired(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.over(a.certificate).Desired(t.Context()); kind(err) != wire.KindTaken && kind(err) != wire.KindRevoked {
+		t.Errorf("the old key: %v", err)
+	}
+}
+
+// TestEnrolRefuses: with one sentence, and nobody is enrolled.
+func TestEnrolRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	token := f.token(nil, 1)
+	a, err := f.join("web-1", token)
+	ok(t, err)
+	_, fine, err := trust.NewRequest("web-2")
+	ok(t, err)
+	good := f.token(nil, 5)
+	late := f.token(nil, 1)
+	for _, test := range []struct {
+		name string
+		e    wire.Enrol
+		kind wire.Kind
+		want string
+	}{
+		{"an unknown secret", wire.Enrol{Secret: "x", Host: "web-2", Request: string(fine)}, wire.KindToken, "this fleet has none like it"},
+		{"a used token", wire.Enrol{Secret: token.Secret, Host: "web-2", Request: string(fine)}, wire.KindToken, "used once already"},
+		{"no request", wire.Enrol{Secret: good.Secret, Host: "web-2", Request: "pem"}, wire.KindBadRequest, "request"},
+		{"a name that is taken", wire.Enrol{Secret: good.Secret, Host: "web-1", Request: string(fine)}, wire.KindTaken, "with another key"},
+	} {
+		if _, err := a.client.Enrol(t.Context(), &test.e); kind(err) != test.kind || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	for name, body := range map[string]string{
+		"no JSON": "x", "a wrong name": `{"secret": "x", "host": "../web", "request": "x"}`, "nothing": "", "too large": `{"secret": "` + strings.Repeat("x", wire.MostRequest) + `"}`,
+	} {
+		answer, err := a.client.HTTP.Post(a.client.Base+wire.PathEnrol, "application/json", strings.NewReader(body))
+		ok(t, err)
+		if answer.Body.Close(); answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", name, answer.Status)
+		}
+	}
+	var in sync.WaitGroup
+	var enrolled atomic.Int64
+	for i := range 8 { // at once, of a token that is good for one
+		in.Go(func() {
+			_, request, err := trust.NewRequest("x")
+			if err != nil {
+				t.Error(err)
+			}
+			_, err = a.client.Enrol(t.Context(), &wire.Enrol{Secret: late.Secret, Host: fmt.Sprint("many-", i), Request: string(request)})
+			if err == nil {
+				enrolled.Add(1)
+			} else if kind(err) != wire.KindToken {
+				t.Error(err)
+			}
+		})
+	}
+	in.Wait()
+	if enrolled.Load() != 1 || len(f.states()) != 2 {
+		t.Errorf("%d are enrolled by a token for one: %v", enrolled.Load(), f.states())
+	}
+}
+
+// TestWithoutCertificate: nothing but root.json and enrolling.
+func TestWithoutCertificate(t *testing.T) {
+	t.Parallel()
+	f, other := newFleet(t, "example.net"), newFleet(t, "other.example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	b, err := other.join("web-1", other.token(nil, 1))
+	ok(t, err)
+	open := a.over(nil)
+	_, desired := open.Desired(t.Context())
+	_, signed := open.Trust(t.Context())
+	_, renew := open.Renew(t.Context(), &wire.Renew{Request: a.request()})
+	_, blob := open.Blob(t.Context(), wire.Hash(nil), 1, nil)
+	_, dial := wire.Dial(t.Context(), open.HTTP, open.Base)
+	for what, err := range map[string]error{"desired": desired, "trust": signed, "renew": renew, "blob": blob, "stream": dial} {
+		if kind(err) != wire.KindCertificate {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	foreign := &wire.Client{Base: a.client.Base, HTTP: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*b.certificate}}}}} //nolint:gosec // the controller has to refuse
+	if _, err := foreign.Desired(t.Context()); err == nil || kind(err) != "" {
+		t.Errorf("a certificate of another fleet: %v", err)
+	}
+	if _, err := b.over(nil).Roots(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.address = f.address
+	if _, err := b.over(b.certificate).Desired(t.Context()); err == nil || !strings.Contains(err.Error(), "other.example.net") {
+		t.Errorf("a controller of another fleet: %v", err)
+	}
+}
+
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	old := a.certificate
+	renewed, err := a.client.Renew(t.Context(), &wire.Renew{Request: a.request()})
+	ok(t, err)
+	a.certified(renewed.Certificate)
+	if _, err := a.client.Desired(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.over(old).Desired(t.Context()); err != nil { // the answer may have been lost
+		t.Error(err)
+	}
+}
+
+// TestTwoHosts: a copy of a host is refused and shown.
+func TestTwoHosts(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	go a.obey(a.stream(nil))
+	f.until("web-1", func() bool { return f.states()["web-1"].Online })
+	copied := *a
+	copied.instance = "copy"
+	conn := copied.stream(nil)
+	m, err := conn.Receive(t.Context())
+	if err != nil || m.Refused == nil || m.Refused.Kind != wire.KindTaken {
+		t.Fatalf("%v, %v", m, err)
+	}
+	h := f.states()["web-1"]
+	if h.State != api.Claimed || !strings.Contains(h.Reason, "two hosts claim this name") {
+		t.Errorf("%+v", h)
+	}
+}
+
+// TestStates: what hosts say becomes what is shown, also by the controller after this one.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	if h := f.states()["web-1"]; h.State != api.Offline || h.Reason != "it has never connected" {
+		t.Errorf("%+v", h)
+	}
+	conn := a.stream(nil)
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	var d *wire.Desired
+	for d == nil || d.Bundle == 0 {
+		m, err := conn.Receive(t.Context())
+		ok(t, err)
+		if m.Desired != nil {
+			d = m.Desired
+		}
+	}
+	if d.Rollout != 1 || d.ConfirmSeconds != 60 || d.Order.Revision == 0 {
+		t.Errorf("%+v", d)
+	}
+	polled, err := a.client.Desired(t.Context())
+	if err != nil || polled.Bundle != d.Bundle || polled.Order.Compare(d.Order) < 0 {
+		t.Errorf("%+v, %v", polled, err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, test := range []struct {
+		report wire.Report
+		state  api.HostState
+		reason string
+	}{
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateFetched}, api.Stale, "bundle 1 is fetched, and it runs none"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StatePending, Running: 1}, api.Stale, "in force and not confirmed"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateProved, Running: 1, Proved: now}, api.Stale, "in force and not confirmed"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1}, api.Stale, "not proved"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: now, Verified: now, Mark: "m"}, api.Proved, ""},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Drift: "tcp/22 from 192.0.2.1 passes"}, api.Drift, "tcp/22 from 192.0.2.1"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateReverted, Error: "the probe failed"}, api.Refused, "bundle 1 was reverted: the probe failed"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateRefused, Error: "guard.yaml"}, api.Refused, "bundle 1 was refused: guard.yaml"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: now, Verified: now, Mark: "m"}, api.Proved, ""},
+	} {
+		test.report.Order = d.Order
+		ok(t, conn.Send(t.Context(), &wire.Message{Report: &test.report}))
+		var h api.Host
+		f.until(string(test.state)+" "+test.reason, func() bool {
+			h = f.states()["web-1"]
+			return h.State == test.state && strings.Contains(h.Reason, test.reason)
+		})
+		if test.state == api.Proved && (!h.Since.Equal(now) || !h.Verified.Equal(now) || h.Mark != "m") {
+			t.Errorf("%+v", h)
+		}
+	}
+	conn.Cut()
+	f.until("offline", func() bool { return f.states()["web-1"].State == api.Offline })
+	ok(t, f.stop())
+	f.run()
+	h := f.states()["web-1"]
+	if h.State != api.Offline || !strings.Contains(h.Reason, "not heard for") || h.Running != 1 || h.Desired != 1 || h.Version != "1.2" {
+		t.Errorf("after a restart: %+v", h)
+	}
+	a.stream(nil)
+	f.until("proved again", func() bool { return f.states()["web-1"].State == api.Proved })
+}
+
+// TestDatabaseGone: hosts are served what was known last, and nothing is written.
+func TestDatabaseGone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	token := f.token(nil, 2)
+	a, err := f.join("web-1", token)
+	ok(t, err)
+	go a.obey(a.stream(nil))
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	f.until("proved", func() bool { return f.states()["web-1"].State == api.Proved })
+	ok(t, f.controller.Store.Close())
+	f.until("the database's absence", func() bool {
+		hosts, err := f.client.Hosts(t.Context(), "")
+		ok(t, err)
+		return hosts.Database != "" && len(hosts.Hosts) == 1 && hosts.Hosts[0].State == api.Proved
+	})
+	d, err := a.client.Desired(t.Context())
+	if err != nil || d.Bundle != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	fresh := a.over(a.certificate) // whose key nobody can look up
+	if _, err := fresh.Trust(t.Context()); err != nil {
+		t.Error(err)
+	}
+	again := *a
+	again.client = fresh
+	conn := again.stream(nil)
+	m, err := conn.Receive(t.Context())
+	if err != nil || m.Trust == nil {
+		t.Errorf("%v, %v", m, err)
+	}
+	if _, err := f.join("web-2", token); kind(err) != wire.KindUnavailable {
+		t.Errorf("enrol: %v", err)
+	}
+	_, err = f.client.Command(t.Context(), 1, api.Pause, "")
+	if kind(err) != wire.KindUnavailable {
+		t.Errorf("pause: %v", err)
+	}
+	if err := f.client.Revoke(t.Context(), "web-1", ""); kind(err) != wire.KindUnavailable {
+		t.Errorf("revoke: %v", err)
+	}
+}
+
+// TestBlobs: a host gets its own parts, whole or as a patch, and nobody else's.
+func TestBlobs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	web, err := f.join("web-1", f.token(map[string]string{"role": "web"}, 1))
+	ok(t, err)
+	db, err := f.join("db-1", f.token(map[string]string{"role": "db"}, 1))
+	ok(t, err)
+	var lines strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&lines, "# %d %x\n", i, i*i)
+	}
+	first, second := lines.String(), lines.String()+"# more\n"
+	for _, text := range []string{first, second} {
+		_, err = f.publish(text)
+		ok(t, err)
+	}
+	part := func(text string) string { return trust.HashOf([]byte("version: 1\nhosts: role=db\n# " + text)) }
+	for _, from := range [][]byte{nil, []byte(first), []byte("another")} {
+		got, err := web.client.Blob(t.Context(), trust.HashOf([]byte(second)), 1<<20, from)
+		if err != nil || string(got) != second {
+			t.Errorf("from %d bytes: %d, %v", len(from), len(got), err)
+		}
+	}
+	answer, err := web.client.HTTP.Get(web.client.Base + wire.PathBlobs + trust.HashOf([]byte(second)) + "?from=" + trust.HashOf([]byte(first)))
+	ok(t, err)
+	defer answer.Body.Close()
+	if patch, err := io.ReadAll(answer.Body); err != nil || answer.Header.Get("Content-Type") != wire.PatchType || len(patch) > 1000 {
+		t.Errorf("%d bytes of %s for a line more", len(patch), answer.Header.Get("Content-Type"))
+	}
+	if _, err := db.client.Blob(t.Context(), part(first), 1<<20, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := web.client.Blob(t.Context(), part(first), 1<<20, nil); kind(err) != wire.KindNotFound {
+		t.Errorf("a part of others: %v", err)
+	}
+	for _, path := range []string{"x", strings.Repeat("A", 64), trust.HashOf(nil) + "?from=x", "../desired"} {
+		answer, err := web.client.HTTP.Get(web.client.Base + wire.PathBlobs + path)
+		ok(t, err)
+		if answer.Body.Close(); answer.StatusCode == http.StatusOK && !strings.HasSuffix(path, "desired") {
+			t.Errorf("%s: %s", path, answer.Status)
+		}
+	}
+}
+
+// TestPublishRefuses: what a host would refuse does not become a bundle.
+func TestPublishRefuses(t *testing.T) {
+	t.Parallel()
+	f, other := newFleet(t, "example.net"), newFleet(t, "other.example.net")
+	_, err := other.publish("input: {default: drop}\n")
+	ok(t, err)
+	foreign, err := other.repository.Metadata()
+	ok(t, err)
+	if _, err := f.client.Publish(t.Context(), api.Publish{Roots: foreign.Roots, Targets: foreign.Targets, Bundle: 1}); kind(err) != wire.KindBadRequest {
+		t.Errorf("another fleet's: %v", err)
+	}
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	m, err := f.repository.Metadata()
+	ok(t, err)
+	if _, err := f.client.Publish(t.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: 9}); kind(err) != wire.KindBadRequest || !strings.Contains(err.Error(), "no bundle 9") {
+		t.Errorf("%v", err)
+	}
+	signed, err := f.repository.Sign(trust.Signing{Level: 1, File: f.file("fleet.yaml", "", "version: 1\nfleet: example.net\n# 2")}, time.Now(), f.policy)
+	ok(t, err)
+	m, err = f.repository.Metadata()
+	ok(t, err)
+	if _, err := f.client.Publish(t.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: signed.Bundle.Number}); kind(err) != wire.KindNotFound {
+		t.Errorf("without its manifest: %v", err)
+	}
+	m.Targets[len(m.Targets)/2] ^= 1
+	if _, err := f.client.Publish(t.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: 1}); kind(err) != wire.KindBadRequest {
+		t.Errorf("a changed byte: %v", err)
+	}
+	if err := f.client.PutBlob(t.Context(), trust.HashOf(nil), strings.NewReader("x")); kind(err) != wire.KindBadRequest {
+		t.Errorf("a blob that has another hash: %v", err)
+	}
+	all, err := f.client.Rollouts(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+}

@@ -1,0 +1,363 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+// driver keeps the roll-outs that are open. Being right rests on the store, which takes a
+// step only on the version that it was made of.
+type driver struct {
+	looks chan struct{}
+
+	moving sync.Mutex // one step or command at a time
+	open   []driven   // by number; nil: to be read
+	read   bool
+
+	mutex   sync.Mutex
+	plans   map[int64]plan
+	ordered map[string]wire.Prefetch
+}
+
+// driven is a roll-out and what the store has of it.
+type driven struct {
+	rollout.Rollout
+
+	kept   store.Rollout
+	probes []string
+}
+
+func (d *driver) init() {
+	d.looks = make(chan struct{}, 1)
+	d.plans, d.ordered = map[int64]plan{}, map[string]wire.Prefetch{}
+}
+
+// look has the roll-outs stepped soon.
+func (d *driver) look() {
+	select {
+	case d.looks <- struct{}{}:
+	default:
+	}
+}
+
+// prefetch is what a host was asked to fetch.
+func (d *driver) prefetch(host string) *wire.Prefetch {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if p, has := d.ordered[host]; has {
+		return &p
+	}
+	return nil
+}
+
+// plan is that of a roll-out, which never changes but for its floor.
+func (d *driver) plan(ctx context.Context, from *store.Store, id int64) (plan, error) {
+	d.mutex.Lock()
+	p, has := d.plans[id]
+	d.mutex.Unlock()
+	if has {
+		return p, nil
+	}
+	r, err := from.Rollout(ctx, id)
+	if err != nil {
+		return p, err
+	}
+	if p, err = readPlan(r.Plan); err == nil {
+		d.mutex.Lock()
+		d.plans[id] = p
+		d.mutex.Unlock()
+	}
+	return p, err
+}
+
+// load reads the open roll-outs. It is called with moving.
+func (c *Controller) load(ctx context.Context) error {
+	if c.driver.read {
+		return nil
+	}
+	rows, err := c.Store.Rollouts(ctx, true)
+	if err != nil {
+		return err
+	}
+	c.driver.open = nil
+	for _, row := range slices.Backward(rows) {
+		d, err := readRollout(row)
+		if err != nil {
+			return err
+		}
+		c.driver.open = append(c.driver.open, d)
+	}
+	c.driver.read = true
+	return nil
+}
+
+func readRollout(row store.Rollout) (driven, error) {
+	p, err := readPlan(row.Plan)
+	d := driven{Rollout: rollout.Rollout{ID: row.ID, Bundle: row.Bundle, Plan: p.Plan}, kept: row, probes: p.Probes}
+	if err == nil {
+		err = json.Unmarshal(row.State, &d.State)
+	}
+	if err != nil {
+		err = fmt.Errorf("roll-out %d: %w", row.ID, err)
+	}
+	return d, err
+}
+
+// row is what the store is to have of it.
+func (d *driven) row() (store.Rollout, error) {
+	row := d.kept
+	row.Bundle, row.Phase, row.Closed = d.Bundle, string(d.State.Phase), d.Closed()
+	var err error
+	if row.Plan, err = json.Marshal(plan{d.Plan, d.probes}); err != nil {
+		return row, err
+	}
+	row.State, err = json.Marshal(d.State)
+	return row, err
+}
+
+// stepEvery is how long what happens is gathered before roll-outs are stepped.
+const stepEvery = 50 * time.Millisecond
+
+// longest is after how long roll-outs are looked at though nothing is known to be due.
+const longest = time.Minute
+
+// drive steps the roll-outs whenever something has happened or is due.
+func (c *Controller) drive(ctx context.Context) {
+	for due := time.Duration(0); ; {
+		timer := time.NewTimer(due)
+		select {
+		case <-c.driver.looks:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		var err error
+		if due, err = c.step(ctx); err != nil {
+			due = retryAfter
+			if errors.Is(err, store.ErrConflict) {
+				due = 0
+			} else if !errors.Is(err, context.Canceled) && c.away() == "" {
+				c.Note(err)
+			}
+		}
+		select {
+		case <-time.After(stepEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// step steps each open roll-out, and says when the next step is due.
+func (c *Controller) step(ctx context.Context) (time.Duration, error) {
+	c.driver.moving.Lock()
+	defer c.driver.moving.Unlock()
+	if err := c.load(ctx); err != nil {
+		return 0, err
+	}
+	due := longest
+	for i := range c.driver.open {
+		d := c.driver.open[i]
+		seen, err := c.seen(ctx, d.Bundle)
+		if err != nil {
+			return 0, err
+		}
+		next := d
+		next.Plan.Floor = c.online.State().Floor
+		var orders []rollout.Order
+		next.Rollout, orders = next.Step(seen, c.Now())
+		if err := c.move(ctx, self, i, next, orders); err != nil {
+			return 0, err
+		}
+		if until := c.driver.open[i].State.Until; !until.IsZero() {
+			due = min(due, max(0, until.Sub(c.Now())))
+		}
+	}
+	return due, c.supersede(ctx)
+}
+
+// move keeps the next state of an open roll-out, with what hosts are told by it.
+func (c *Controller) move(ctx context.Context, who string, i int, next driven, orders []rollout.Order) error {
+	old := c.driver.open[i]
+	m := store.Move{}
+	var prefetches []string
+	for _, o := range orders {
+		if o.Prefetch {
+			prefetches = append(prefetches, o.Host)
+		} else {
+			m.Desired = append(m.Desired, store.Desired{Host: o.Host, Bundle: o.Bundle, Rollout: next.ID})
+		}
+	}
+	if next.Changed(old.Rollout) || len(m.Desired) > 0 {
+		row, err := next.row()
+		if err != nil {
+			return err
+		}
+		m.Rollouts = []store.Rollout{row}
+		rows, err := c.Store.Move(ctx, who, "rollout."+row.Phase, m)
+		if err != nil {
+			c.driver.read = false
+			return err
+		}
+		next.kept = rows[0]
+		c.driver.open[i] = next
+	}
+	c.driver.mutex.Lock()
+	for _, d := range m.Desired {
+		delete(c.driver.ordered, d.Host)
+	}
+	for _, host := range prefetches {
+		c.driver.ordered[host] = wire.Prefetch{Bundle: next.Bundle, Rollout: next.ID}
+	}
+	c.driver.mutex.Unlock()
+	for _, host := range prefetches {
+		c.tell(ctx, host)
+	}
+	return nil
+}
+
+// supersede ends those that a newer one takes the place of, and drops what is closed.
+func (c *Controller) supersede(ctx context.Context) error {
+	open := c.driver.open
+	for i := range open {
+		for j := range open {
+			if open[j].Supersedes(open[i].Rollout) {
+				next := open[i]
+				var err error
+				if next.Rollout, err = next.Do(rollout.Command{Kind: rollout.Supersede, Who: self, By: open[j].Bundle}, c.Now()); err != nil {
+					return err
+				}
+				if err := c.move(ctx, self, i, next, nil); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	c.driver.open = slices.DeleteFunc(open, func(d driven) bool { return d.Closed() })
+	return nil
+}
+
+// seen is what is known of all hosts, for a roll-out of a bundle.
+func (c *Controller) seen(ctx context.Context, bundle int64) (map[string]rollout.Seen, error) {
+	of, err := c.contents.of(ctx, c.Store, bundle)
+	if err != nil {
+		return nil, err
+	}
+	v, online := c.view.Load(), c.hub.Online()
+	all := make(map[string]rollout.Seen, len(v.hosts))
+	for id, h := range v.hosts {
+		if !h.Revoked.IsZero() {
+			continue
+		}
+		k := c.statuses.read(id)
+		_, connected := online[id]
+		s := rollout.Seen{
+			Class: of.class(id, h.Labels), Level: k.level, Online: connected, Running: k.settled,
+			Proved:  k.settled != 0 && k.report.Running == k.settled && !k.report.Proved.IsZero() && k.report.Drift == "",
+			Fetched: slices.Contains(k.have, bundle), Drifted: k.report.Drift, Ordered: v.desired[id].Rollout,
+		}
+		if !k.at.IsZero() && k.report.Order.Incarnation == v.position.Incarnation {
+			s.Report = rollout.Report{Rollout: k.report.Rollout, Bundle: k.report.Bundle, State: rollout.HostState(k.report.State), Error: k.report.Error, At: k.at}
+			for _, p := range k.report.Probes {
+				if !p.Ok {
+					s.Report.Evidence = append(s.Report.Evidence, fmt.Sprintf("probe %s: %s", p.Probe, p.Error))
+				}
+			}
+		}
+		all[id] = s
+	}
+	return all, nil
+}
+
+// start makes the roll-out of a bundle that was published, and ends those in its way.
+func (c *Controller) start(ctx context.Context, who string, bundle int64, p plan) (*rollout.Rollout, error) {
+	c.driver.moving.Lock()
+	defer c.driver.moving.Unlock()
+	if err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	now := c.Now()
+	made := driven{Rollout: rollout.New(bundle, p.Plan, now), probes: p.Probes}
+	for _, kind := range []rollout.Kind{rollout.Check, rollout.Sign} {
+		var err error
+		if made.Rollout, err = made.Do(rollout.Command{Kind: kind, Who: who}, now); err != nil {
+			return nil, err
+		}
+	}
+	row, err := made.row()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.Store.Move(ctx, who, "rollout.start", store.Move{Rollouts: []store.Rollout{row}})
+	if err != nil {
+		return nil, err
+	}
+	made.kept, made.ID = rows[0], rows[0].ID
+	c.driver.open = append(c.driver.open, made)
+	if err := c.supersede(ctx); err != nil {
+		c.driver.read = false // the next step does it
+	}
+	c.driver.look()
+	return &made.Rollout, nil
+}
+
+// Command has an open roll-out do something. A *rollout.RefusedError says that it does not
+// fit.
+func (c *Controller) Command(ctx context.Context, id int64, command rollout.Command) (*rollout.Rollout, error) {
+	c.driver.moving.Lock()
+	defer c.driver.moving.Unlock()
+	if err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(c.driver.open, func(d driven) bool { return d.ID == id })
+	if i < 0 {
+		row, err := c.Store.Rollout(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		d, err := readRollout(row)
+		if err == nil {
+			_, err = d.Do(command, c.Now()) // which says why not
+		}
+		return nil, cmp.Or(err, store.ErrConflict)
+	}
+	next := c.driver.open[i]
+	var err error
+	if next.Rollout, err = next.Do(command, c.Now()); err != nil {
+		return nil, err
+	}
+	if err := c.move(ctx, command.Who, i, next, nil); err != nil {
+		return nil, err
+	}
+	c.driver.look()
+	return &next.Rollout, nil
+}
+
+// newest is all roll-outs that are told of, the newest first.
+func (c *Controller) newest(ctx context.Context, most int) ([]rollout.Rollout, error) {
+	rows, err := c.Store.Rollouts(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	all := []rollout.Rollout{}
+	for _, row := range rows[:min(len(rows), most)] {
+		d, err := readRollout(row)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d.Rollout)
+	}
+	return all, nil
+}

@@ -1,0 +1,365 @@
+package controller
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"time"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+	"sluice/internal/system/kernel/peer"
+)
+
+// operator answers commands.
+type operator struct{ *Controller }
+
+// listen makes the socket of commands, over one that nobody listens on.
+func (c *Controller) listen() (net.Listener, error) {
+	path := api.Socket(c.Dir)
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s: another controller runs in this directory", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return l, os.Chmod(path, 0o600)
+}
+
+type whoKey struct{}
+
+// commands is the server of the socket.
+func (c *Controller) commands() *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})
+	})
+	return &http.Server{
+		Handler: api.HandlerWithOptions(operator{c}, api.StdHTTPServerOptions{
+			BaseRouter: mux, Middlewares: []api.MiddlewareFunc{c.mayAsk},
+			ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) {
+				wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
+			},
+		}),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, whoKey{}, asks(conn))
+		},
+	}
+}
+
+// asks is who is at the other end, "" where it is nobody who may ask.
+func asks(conn net.Conn) string {
+	over, is := conn.(*net.UnixConn)
+	if !is {
+		return ""
+	}
+	p, err := peer.Of(over)
+	if err != nil {
+		return ""
+	}
+	defer p.Close()
+	if p.UID != 0 && p.UID != uint32(os.Geteuid()) { //nolint:gosec // it is one of the kernel's
+		return ""
+	}
+	id := strconv.FormatUint(uint64(p.UID), 10)
+	if u, err := user.LookupId(id); err == nil {
+		id = u.Username
+	}
+	return "operator:" + id
+}
+
+func who(r *http.Request) string {
+	is, _ := r.Context().Value(whoKey{}).(string)
+	return is
+}
+
+func (c *Controller) mayAsk(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who(r) == "" {
+			wire.Fail(w, &wire.Failure{Text: "root and the user whom the controller runs as may ask it, and nobody else", Kind: wire.KindCertificate})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// in reads a request, or answers why not.
+func in[T any](w http.ResponseWriter, r *http.Request) (v T, fine bool) {
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, api.MostRequest))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&v); err != nil {
+		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the request is wrong: %v", err), Kind: wire.KindBadRequest})
+		return v, false
+	}
+	return v, true
+}
+
+// done answers with what came of it.
+func (o operator) done(w http.ResponseWriter, v any, err error) {
+	switch {
+	case err != nil:
+		wire.Fail(w, refusal(err))
+	case v == nil:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		wire.Answer(w, http.StatusOK, v)
+	}
+}
+
+// refusal is a failure for people who can see the controller's machine.
+func refusal(err error) *wire.Failure {
+	f := failure(err)
+	if f.Kind == wire.KindUnavailable {
+		f.Text = err.Error()
+	}
+	return f
+}
+
+func wrong(format string, args ...any) *wire.Failure {
+	return &wire.Failure{Text: fmt.Sprintf(format, args...), Kind: wire.KindBadRequest}
+}
+
+func (o operator) Status(w http.ResponseWriter, _ *http.Request) {
+	v := o.view.Load()
+	o.done(w, &api.Status{
+		Version: o.Version, Fleet: o.online.State().Fleet, Listens: o.listens, Controllers: o.Controllers,
+		Incarnation: v.position.Incarnation, Revision: v.position.Revision, Hosts: len(v.hosts), Online: len(o.hub.Online()), Database: o.away(),
+	}, nil)
+}
+
+func (o operator) Hosts(w http.ResponseWriter, _ *http.Request, params api.HostsParams) {
+	var only *selector.Selector
+	if params.Selector != "" {
+		var err error
+		if only, err = selector.Parse(params.Selector); err != nil {
+			wire.Fail(w, wrong("%v", err))
+			return
+		}
+	}
+	o.done(w, o.hosts(only), nil)
+}
+
+func (o operator) Revoke(w http.ResponseWriter, r *http.Request, host string) {
+	why, fine := in[api.Why](w, r)
+	if !fine {
+		return
+	}
+	err := o.Store.Revoke(r.Context(), who(r), host, why.Why)
+	if err == nil {
+		err = o.refresh(r.Context())
+	}
+	o.done(w, nil, err)
+}
+
+func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
+	t, fine := in[api.NewToken](w, r)
+	if !fine {
+		return
+	}
+	secret, err := hex.DecodeString(t.Secret)
+	switch {
+	case err != nil || len(secret) != 32:
+		wire.Fail(w, wrong("the secret's SHA-256 is 64 digits"))
+		return
+	case t.Id == "" || len(t.Id) > 64 || t.Uses < 1 || t.Uses > 1_000_000:
+		wire.Fail(w, wrong("a token has an id of at most 64 bytes and 1 to 1,000,000 uses"))
+		return
+	case !t.Expires.After(o.Now()):
+		wire.Fail(w, wrong("a token that expires at %s is good for nothing", t.Expires.Format(time.RFC3339)))
+		return
+	}
+	if err := trust.CheckLabels(t.Labels); err != nil {
+		wire.Fail(w, wrong("%v", err))
+		return
+	}
+	o.done(w, nil, o.Store.CreateToken(r.Context(), who(r), store.Token{ID: t.Id, Secret: [32]byte(secret), Labels: t.Labels, Uses: t.Uses, Expires: t.Expires}))
+}
+
+func (o operator) Missing(w http.ResponseWriter, r *http.Request) {
+	asked, fine := in[api.Hashes](w, r)
+	if !fine {
+		return
+	}
+	missing, err := o.Store.MissingBlobs(r.Context(), asked.Hashes)
+	if missing == nil {
+		missing = []string{}
+	}
+	o.done(w, api.Hashes{Hashes: missing}, err)
+}
+
+func (o operator) PutBlob(w http.ResponseWriter, r *http.Request, hash string) {
+	if err := wire.CheckSHA256(hash); err != nil {
+		wire.Fail(w, wrong("%v", err))
+		return
+	}
+	o.done(w, nil, o.Store.PutBlob(r.Context(), hash, wire.MostBlob, r.Body))
+}
+
+func (o operator) Publish(w http.ResponseWriter, r *http.Request) {
+	p, fine := in[api.Publish](w, r)
+	if !fine {
+		return
+	}
+	made, err := o.Controller.Publish(r.Context(), who(r), p)
+	o.done(w, made, err)
+}
+
+func (o operator) Rollouts(w http.ResponseWriter, r *http.Request) {
+	all, err := o.newest(r.Context(), 100)
+	o.done(w, api.Rollouts{Rollouts: all}, err)
+}
+
+func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, command api.Command) {
+	why, fine := in[api.Why](w, r)
+	if !fine {
+		return
+	}
+	kinds := []rollout.Kind{rollout.Pause, rollout.Resume, rollout.Hold, rollout.Halt, rollout.Revert}
+	if !slices.Contains(kinds, rollout.Kind(command)) {
+		wire.Fail(w, wrong("a roll-out knows no command %.40q", command))
+		return
+	}
+	made, err := o.Controller.Command(r.Context(), id, rollout.Command{Kind: rollout.Kind(command), Who: who(r), Why: why.Why})
+	var refused *rollout.RefusedError
+	if errors.As(err, &refused) {
+		err = wrong("%v", err)
+	}
+	o.done(w, made, err)
+}
+
+// Publish takes what was signed, as a host would, and begins the bundle's roll-out. Blobs
+// have been put into the store.
+func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*rollout.Rollout, error) {
+	c.publishes.Lock()
+	defer c.publishes.Unlock()
+	if err := c.online.Publish(trust.Metadata{Roots: p.Roots, Targets: p.Targets}, c.Now()); err != nil {
+		return nil, wrong("%v", err)
+	}
+	listed := c.online.State().Bundles
+	i := slices.IndexFunc(listed, func(b trust.Bundle) bool { return b.Number == p.Bundle })
+	if i < 0 {
+		return nil, wrong("targets.json lists no bundle %d", p.Bundle)
+	}
+	b := listed[i]
+	if !b.Expires.After(c.Now()) {
+		return nil, wrong("bundle %d expired at %s; sign it anew", b.Number, b.Expires.UTC().Format(time.RFC3339))
+	}
+	manifest, m, err := c.manifest(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.incarnate(ctx); err != nil {
+		return nil, err
+	}
+	publication := store.Publication{Bundle: &store.Bundle{Number: b.Number, SHA256: b.SHA256, Manifest: manifest, Level: b.Level, Blobs: blobs(b, m)}}
+	if publication.Metadata, err = c.unpublished(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := c.Store.Publish(ctx, who, publication); err != nil {
+		return nil, err
+	}
+	if err := c.sign(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	how, err := c.planOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return c.start(ctx, who, b.Number, how)
+}
+
+// manifest reads the manifest of a bundle, which was given as a blob.
+func (c *Controller) manifest(ctx context.Context, b trust.Bundle) ([]byte, *trust.Manifest, error) {
+	text, err := c.read(ctx, b.SHA256, trust.MaxManifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := b.Manifest(text)
+	if err != nil {
+		return nil, nil, wrong("%v", err)
+	}
+	return text, m, nil
+}
+
+func (c *Controller) read(ctx context.Context, hash string, most int64) ([]byte, error) {
+	blob, err := c.Store.OpenBlob(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	if blob.Size > most {
+		return nil, fmt.Errorf("blob %.12s: %w: %d bytes", hash, store.ErrTooLarge, blob.Size)
+	}
+	return io.ReadAll(blob)
+}
+
+// blobs are those that hosts fetch of a bundle.
+func blobs(b trust.Bundle, m *trust.Manifest) []string {
+	all := []string{b.SHA256, m.FleetFile.SHA256}
+	for _, p := range m.Parts {
+		all = append(all, p.SHA256)
+	}
+	for _, l := range m.Lists {
+		all = append(all, l.SHA256)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unpublished is the metadata that the store does not have.
+func (c *Controller) unpublished(ctx context.Context, p api.Publish) ([]store.Metadata, error) {
+	has, err := c.Store.Metadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest := map[string]int64{}
+	for _, m := range has {
+		newest[m.Role] = max(newest[m.Role], m.Version)
+	}
+	var out []store.Metadata
+	add := func(role string, body []byte) error {
+		var is struct{ Signed struct{ Version int64 } }
+		if err := json.Unmarshal(body, &is); err != nil {
+			return err
+		}
+		if is.Signed.Version > newest[role] {
+			newest[role] = is.Signed.Version
+			out = append(out, store.Metadata{Role: role, Version: is.Signed.Version, Body: body})
+		}
+		return nil
+	}
+	for _, root := range p.Roots {
+		if err := add("root", root); err != nil {
+			return nil, err
+		}
+	}
+	return out, add("targets", p.Targets)
+}
+
+// planOf is how the fleet's policy has a bundle go out.
+func (c *Controller) planOf(_ context.Context, m *trust.Manifest) (plan, error) {
+	p := plan{Plan: rollout.DefaultPlan()}
+	p.Level = m.Level
+	return p, p.Check()
+}

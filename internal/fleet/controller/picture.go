@@ -1,0 +1,104 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"sluice/internal/base/english"
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+// hosts says which policy is proved where.
+func (c *Controller) hosts(only *selector.Selector) *api.Hosts {
+	v, online := c.view.Load(), c.hub.Online()
+	out := &api.Hosts{Hosts: []api.Host{}, Database: c.away()}
+	for _, id := range slices.Sorted(maps.Keys(v.hosts)) {
+		h := v.hosts[id]
+		if !h.Revoked.IsZero() || only != nil && !only.Match(named(id, h.Labels)) {
+			continue
+		}
+		is := c.picture(h, v.desired[id], online)
+		if is.State == api.Proved {
+			out.Proved++
+		}
+		out.Hosts = append(out.Hosts, is)
+	}
+	return out
+}
+
+// named are the labels of a host as selectors see them.
+func named(id string, labels map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, labels)
+	all["host"] = id
+	return all
+}
+
+// claimTime is how long it is told that a second host claimed a name: it comes again and
+// again.
+const claimTime = 10 * time.Minute
+
+func (c *Controller) picture(h store.Host, d store.Desired, online map[string]hub.Presence) api.Host {
+	k := c.statuses.read(h.ID)
+	there, connected := online[h.ID]
+	out := api.Host{
+		Host: h.ID, Labels: h.Labels, Running: k.report.Running, Desired: d.Bundle, Mark: k.report.Mark, Verified: k.report.Verified,
+		Online: connected, Seen: k.seen, Version: k.version,
+	}
+	if connected {
+		out.Address = there.From.String()
+		out.Seen = c.Now()
+	}
+	out.State, out.Reason, out.Since = judge(k, d, there, connected, c.Now())
+	return out
+}
+
+// judge says how a host is, and why it is not proved.
+func judge(k known, d store.Desired, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
+	r := &k.report
+	switch {
+	case !k.claimed.IsZero() && now.Sub(k.claimed) < claimTime:
+		return api.Claimed, fmt.Sprintf("two hosts claim this name, the other one at %s: enrol one of them anew, under a name of its own", k.claimant), k.claimed
+	case !connected && k.seen.IsZero():
+		return api.Offline, "it has never connected", time.Time{}
+	case !connected:
+		return api.Offline, fmt.Sprintf("not heard for %s", english.Duration(now.Sub(k.seen).Truncate(time.Second))), k.seen
+	case d.Bundle == 0:
+		return api.None, "no roll-out has reached it", there.Since
+	case k.at.IsZero():
+		return api.Stale, "it has not reported yet", there.Since
+	case r.Drift != "":
+		return api.Drift, r.Drift, k.at
+	case r.Bundle == d.Bundle && r.Rollout == d.Rollout && (r.State == wire.StateRefused || r.State == wire.StateReverted):
+		return api.Refused, fmt.Sprintf("bundle %d was %s: %s", r.Bundle, r.State, said(r.Error)), k.since
+	case r.Running != d.Bundle && r.Bundle == d.Bundle:
+		return api.Stale, fmt.Sprintf("bundle %d is %s, %s", d.Bundle, r.State, runs(r.Running)), k.since
+	case r.Running != d.Bundle:
+		return api.Stale, fmt.Sprintf("it has not answered to bundle %d, %s", d.Bundle, runs(r.Running)), k.since
+	case tried(r):
+		return api.Stale, fmt.Sprintf("bundle %d is in force and not confirmed yet", d.Bundle), k.since
+	case r.Proved.IsZero():
+		return api.Stale, fmt.Sprintf("bundle %d is in force and not proved: %s", d.Bundle, said(r.Error)), k.since
+	}
+	return api.Proved, "", r.Proved
+}
+
+func said(why string) string {
+	if why == "" {
+		return "it does not say why"
+	}
+	return why
+}
+
+func runs(bundle int64) string {
+	if bundle == 0 {
+		return "and it runs none"
+	}
+	return fmt.Sprintf("and it runs %d", bundle)
+}

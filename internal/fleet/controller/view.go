@@ -1,0 +1,214 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// view is the desired state at one position. Nobody changes one.
+type view struct {
+	position store.Position
+	hosts    map[string]store.Host
+	desired  map[string]store.Desired
+	bundles  map[int64]store.Bundle
+	live     map[string]store.Live
+}
+
+// mostNamed is how many hosts of a change are read alone rather than all.
+const mostNamed = 500
+
+// refresh brings the view up to what the database says now, and tells those hosts for
+// which that is another thing.
+func (c *Controller) refresh(ctx context.Context) error {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	err := c.advance(ctx)
+	c.answered(err)
+	return err
+}
+
+func (c *Controller) advance(ctx context.Context) error {
+	old := c.view.Load()
+	if old == nil {
+		return c.whole(ctx)
+	}
+	feed, err := c.Store.Changes(ctx, old.position.Revision)
+	if err != nil {
+		return err
+	}
+	if feed.Whole || feed.Incarnation != old.position.Incarnation {
+		return c.whole(ctx)
+	}
+	changed := map[string][]string{}
+	all := false
+	for _, change := range feed.Changes {
+		changed[change.Kind] = append(changed[change.Kind], change.IDs...)
+		all = all || change.Kind != "host" && change.Kind != "desired" && change.Kind != "rollout"
+	}
+	if all || len(changed["host"]) > mostNamed || len(changed["desired"]) > mostNamed {
+		return c.whole(ctx)
+	}
+	next := *old
+	next.position = feed.Position
+	if ids := changed["host"]; len(ids) > 0 {
+		hosts, err := c.Store.Hosts(ctx, ids...)
+		if err != nil {
+			return err
+		}
+		next.hosts = maps.Clone(old.hosts)
+		for _, id := range ids {
+			delete(next.hosts, id)
+		}
+		for _, h := range hosts {
+			next.hosts[h.ID] = h
+		}
+	}
+	if ids := changed["desired"]; len(ids) > 0 {
+		desired, err := c.Store.Desired(ctx, ids...)
+		if err != nil {
+			return err
+		}
+		next.desired = maps.Clone(old.desired)
+		for _, d := range desired {
+			next.desired[d.Host] = d
+		}
+	}
+	c.view.Store(&next)
+	c.cutRevoked(&next, changed["host"])
+	for _, id := range changed["desired"] {
+		c.tell(ctx, id)
+	}
+	c.driver.look()
+	return nil
+}
+
+// whole reads all of it.
+func (c *Controller) whole(ctx context.Context) error {
+	s, err := c.Store.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	next := &view{
+		position: s.Fleet.Position, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
+		bundles: map[int64]store.Bundle{}, live: map[string]store.Live{},
+	}
+	for _, h := range s.Hosts {
+		next.hosts[h.ID] = h
+	}
+	for _, d := range s.Desired {
+		next.desired[d.Host] = d
+	}
+	for _, b := range s.Bundles {
+		next.bundles[b.Number] = b
+	}
+	for _, l := range s.Live {
+		next.live[l.Kind] = l
+	}
+	c.view.Store(next)
+	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
+	for id := range c.hub.Online() {
+		c.tell(ctx, id)
+	}
+	c.driver.look()
+	return nil
+}
+
+// cutRevoked ends the streams of hosts that may have none any more.
+func (c *Controller) cutRevoked(v *view, ids []string) {
+	for _, id := range ids {
+		if h, has := v.hosts[id]; !has || !h.Revoked.IsZero() {
+			go c.hub.Cut(id, revoked(id, h))
+		}
+	}
+}
+
+// follow keeps the view up to date.
+func (c *Controller) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, err := c.Store.Wait(ctx, c.view.Load().position.Revision)
+		c.answered(err)
+		if err == nil {
+			err = c.refresh(ctx)
+		}
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryAfter):
+			}
+		}
+	}
+}
+
+// retryAfter is how long a database is left alone that did not answer.
+const retryAfter = time.Second
+
+// desiredOf is what a host is to run.
+func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, error) {
+	v := c.view.Load()
+	d := v.desired[id]
+	out := &wire.Desired{Order: wire.Order(v.position), Bundle: d.Bundle, Rollout: d.Rollout, Prefetch: c.driver.prefetch(id)}
+	if d.Rollout != 0 {
+		plan, err := c.driver.plan(ctx, c.Store, d.Rollout)
+		if err != nil {
+			return nil, err
+		}
+		out.ConfirmSeconds, out.Probes = int(time.Duration(plan.Confirm).Seconds()), plan.Probes
+	}
+	if l, has := v.live[trust.KindMembers]; has {
+		out.Members = &wire.Blob{Sha256: wire.Hash(l.Envelope), Size: int64(len(l.Envelope))}
+	}
+	return out, nil
+}
+
+// plan is how a bundle goes to hosts, as the store keeps it: what roll-outs obey, and what
+// hosts do.
+type plan struct {
+	rollout.Plan
+
+	Probes []string `json:"probes,omitempty"`
+}
+
+func readPlan(text json.RawMessage) (p plan, err error) {
+	return p, json.Unmarshal(text, &p)
+}
+
+// tell tells a host what it is to run.
+func (c *Controller) tell(ctx context.Context, id string) {
+	d, err := c.desiredOf(ctx, id)
+	if err != nil {
+		c.Note(err)
+		return
+	}
+	message, err := wire.Encode(&wire.Message{Desired: d})
+	if err != nil {
+		c.Note(err)
+		return
+	}
+	c.hub.Tell(id, hub.Desired, message)
+}
+
+func trustMessage(m trust.Metadata) *wire.Trust {
+	return &wire.Trust{Roots: m.Roots, Timestamp: m.Timestamp, Snapshot: m.Snapshot, Targets: m.Targets}
+}
+
+// signed is the message of what is signed; nil before the first bundle.
+func (c *Controller) signed() []byte {
+	m := c.trust.Load()
+	if m.Timestamp == nil {
+		return nil
+	}
+	message, err := wire.Encode(&wire.Message{Trust: trustMessage(*m)})
+	if err != nil {
+		c.Note(err)
+	}
+	return message
+}
