@@ -10,8 +10,8 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// What a fleet has after the faults to be as it shall, and what a host has to act on signed
-// metadata that reached it while it applied something.
+// What a fleet has after the faults to be as it shall, and what a host or a controller may
+// still do by signed metadata that was replaced while it did something.
 const (
 	convergence = time.Minute
 	underWay    = 30 * time.Second
@@ -30,6 +30,7 @@ var promises = []struct {
 	{"a halted roll-out never advances", advances},
 	{"no host is told a bundle below the floor", aboveFloor},
 	{"packets get the old verdict until a controller says otherwise", untouched},
+	{"a restored database rolls no host back", restores},
 	{"everything has converged a minute after the faults", converges},
 }
 
@@ -102,7 +103,7 @@ func survives(h []Event, broken func(int, string, ...any)) {
 			written[e.What] = write{i, e.At}
 		case Restored:
 			// What the older database never had is nobody's fault but the restorer's.
-			maps.DeleteFunc(written, func(_ string, w write) bool { return w.at.After(e.Until) })
+			maps.DeleteFunc(written, func(_ string, w write) bool { return !w.at.Before(e.Until) })
 		case Found:
 			found[e.What], looked = true, true
 		}
@@ -157,6 +158,10 @@ func advances(h []Event, broken func(int, string, ...any)) {
 			}
 			continue
 		}
+		if e.Kind == Restored {
+			clear(last) // to what they were once
+			clear(applied)
+		}
 		if e.Kind != Kept {
 			continue
 		}
@@ -198,21 +203,25 @@ func resumed(was, is rollout.Rollout) bool {
 
 func aboveFloor(h []Event, broken func(int, string, ...any)) {
 	var floor int64
+	var since time.Time
 	type id struct{ incarnation, rollout int64 }
 	targets := map[id]map[string]int64{}
 	for i, e := range h {
 		switch e.Kind {
 		case Published:
-			floor = e.Floor
+			if e.Floor != floor {
+				floor, since = e.Floor, e.At
+			}
 		case Restored:
 			floor = 0 // the older database may hold older metadata
+			clear(targets)
 		case Kept:
 			key := id{e.Order.Incarnation, e.Rollout.ID}
 			if targets[key] == nil {
 				targets[key] = map[string]int64{}
 			}
 			for host, told := range e.Rollout.State.Hosts {
-				if was, had := targets[key][host]; (!had || was != told.Target) && told.Target < floor {
+				if was, had := targets[key][host]; (!had || was != told.Target) && told.Target < floor && e.At.Sub(since) > underWay {
 					broken(i, "roll-out %d tells %s bundle %d, and %d is the oldest allowed", e.Rollout.ID, host, told.Target, floor)
 				}
 				targets[key][host] = told.Target
@@ -247,6 +256,25 @@ func untouched(h []Event, broken func(int, string, ...any)) {
 				broken(i, "%s went back to bundle %d, and had %d before", e.Host, e.Bundle, before[e.Host])
 			}
 			does[e.Host] = e.Bundle
+		}
+	}
+}
+
+func restores(h []Event, broken func(int, string, ...any)) {
+	type id struct{ incarnation, rollout int64 }
+	kept, ever := map[id]bool{}, map[int64]bool{}
+	last := map[string]Event{}
+	for i, e := range h {
+		switch e.Kind {
+		case Kept:
+			kept[id{e.Order.Incarnation, e.Rollout.ID}], ever[e.Rollout.ID] = true, true
+		case Told:
+			last[e.Host] = e
+		case Enforced:
+			by := last[e.Host]
+			if e.Bundle == by.Bundle && ever[by.RolloutID] && !kept[id{by.Order.Incarnation, by.RolloutID}] {
+				broken(i, "%s enforces bundle %d, which roll-out %d told it before the database was restored", e.Host, e.Bundle, by.RolloutID)
+			}
 		}
 	}
 }

@@ -89,9 +89,13 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		"enforces nothing any more, after bundle 2": {{Kind: Enforced, Host: "web-2"}},
 		"no controller told it to":                  {{Kind: Enforced, Host: "web-3", Bundle: 2, Content: "two"}},
 		"went back to bundle 1, and had 2 before":   {{Kind: WentBack, Host: "web-2", Bundle: 1}},
-		"runs bundle 1 and 2 is desired: offline":   {calm, {Kind: Ended, Host: "web-1", Bundle: 1, Wants: 2, Error: "offline"}},
-		"web-1 runs bundle 2: it is not proved":     {calm, {Kind: Ended, Host: "web-1", Bundle: 2, Wants: 2, Error: "it is not proved"}},
-		"nobody looked how the hosts ended":         {calm},
+		"told it before the database was restored": {
+			{Kind: Told, Host: "web-2", Bundle: 2, RolloutID: 1, Order: wire.Order{Incarnation: 2}},
+			{Kind: Enforced, Host: "web-2", Bundle: 2, Content: "two"},
+		},
+		"runs bundle 1 and 2 is desired: offline": {calm, {Kind: Ended, Host: "web-1", Bundle: 1, Wants: 2, Error: "offline"}},
+		"web-1 runs bundle 2: it is not proved":   {calm, {Kind: Ended, Host: "web-1", Bundle: 2, Wants: 2, Error: "it is not proved"}},
+		"nobody looked how the hosts ended":       {calm},
 	} {
 		found := judge(append(good[:len(good):len(good)], more...)...)
 		if len(found) != 1 || !strings.Contains(found[0].Text, want) {

@@ -21,7 +21,8 @@ const (
 	Supersede Kind = "supersede"
 )
 
-// Command is a Kind with who gives it and why. By is the bundle that supersedes.
+// Command is a Kind with who gives it and why. By is the bundle that
+// supersedes; 0: none does.
 type Command struct {
 	Kind Kind
 	Who  string
@@ -102,7 +103,11 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 		m.revert(because("taken back by " + c.Who))
 	case Supersede:
 		m.State.By = c.By
-		m.enter(Superseded, because(fmt.Sprintf("bundle %d took its place", c.By)))
+		text := "ended by " + c.Who
+		if c.By != 0 {
+			text = fmt.Sprintf("bundle %d took its place", c.By)
+		}
+		m.enter(Superseded, because(text))
 	default:
 		return refuse(fmt.Sprintf("it knows no command %q", c.Kind))
 	}

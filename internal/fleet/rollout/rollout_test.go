@@ -260,6 +260,16 @@ func TestSettlingHosts(t *testing.T) {
 	}
 }
 
+func TestClockThatWasAhead(t *testing.T) {
+	f := newFleet(t, quick(), "web")
+	f.wait(26 * time.Hour)
+	f.step()
+	f.wait(-26 * time.Hour) // the next controller's is right
+	f.step()
+	f.wait(2 * time.Minute)
+	f.wants("web-1=4", Reverting, "silent")
+}
+
 func TestPauseLetsNoStageBegin(t *testing.T) {
 	f := newFleet(t, quick(), "web", "web")
 	f.step()

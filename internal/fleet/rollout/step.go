@@ -27,6 +27,7 @@ func (r Rollout) Step(seen map[string]Seen, now time.Time) (Rollout, []Order) {
 		return r, nil
 	}
 	m := &machine{Rollout: r.clone(), seen: seen, now: moment(now)}
+	m.behind()
 	m.leaveOut()
 	for _, id := range slices.Sorted(maps.Keys(m.State.Hosts)) {
 		if s, there := seen[id]; there {
@@ -41,6 +42,28 @@ func (r Rollout) Step(seen map[string]Seen, now time.Time) (Rollout, []Order) {
 
 // moment is a time as JSON gives it back.
 func moment(t time.Time) time.Time { return t.Round(0).UTC() }
+
+// behind has what another controller wrote by a clock that was ahead begin now, or its
+// hosts would be waited for until this clock is there.
+func (m *machine) behind() {
+	for _, at := range []*time.Time{&m.State.Quiet, &m.State.Prefetch} {
+		*at = m.notAfter(*at)
+	}
+	for id, at := range m.State.Asked {
+		m.State.Asked[id] = m.notAfter(at)
+	}
+	for id, h := range m.State.Hosts {
+		h.Told = m.notAfter(h.Told)
+		m.State.Hosts[id] = h
+	}
+}
+
+func (m *machine) notAfter(at time.Time) time.Time {
+	if at.After(m.now) {
+		return m.now
+	}
+	return at
+}
 
 // enter moves the roll-out and writes its history.
 func (m *machine) enter(phase Phase, reason string) {

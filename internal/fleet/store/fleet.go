@@ -57,8 +57,10 @@ func (s *Store) fleet(ctx context.Context, q querier) (f Fleet, err error) {
 }
 
 // NewIncarnation is for a database that was restored from an older copy: agents take its
-// revisions again, though they are lower than those they know. The caller has verified
-// the signature of the policy key. One that is not higher is ErrConflict.
+// revisions again, though they are lower than those they know. What was desired is
+// forgotten, since hosts may run something newer: they keep it until a roll-out tells them
+// otherwise. The caller has verified the signature of the policy key. One that is not
+// higher is ErrConflict.
 func (s *Store) NewIncarnation(ctx context.Context, who string, incarnation int64) error {
 	return s.write(ctx, func(t *tx) error {
 		var before int64
@@ -68,6 +70,9 @@ func (s *Store) NewIncarnation(ctx context.Context, who string, incarnation int6
 		err := t.must(ErrConflict, `update fleet set incarnation = $1 where id = 1 and incarnation < $1`, incarnation)
 		if err != nil {
 			return fmt.Errorf("incarnation %d: %w: the database has %d", incarnation, err, before)
+		}
+		if _, err := t.do(`delete from desired`); err != nil {
+			return err
 		}
 		t.changed("fleet")
 		return t.tell(who, "fleet.incarnation", map[string]any{"from": before, "to": incarnation})

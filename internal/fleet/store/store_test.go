@@ -601,6 +601,21 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// Hosts may run what an older database has never heard of.
+func TestRestoredDesiresNothing(t *testing.T) {
+	each(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		fleet(t, s)
+		enrolled(t, s, "web-1")
+		published(t, s, 1)
+		is(t, "desired", s.SetDesired(ctx, operator, "desired.set", []Desired{{Host: "web-1", Bundle: 1}}), nil)
+		is(t, "a new incarnation", s.NewIncarnation(ctx, operator, 2), nil)
+		if left := good[[]Desired](t)(s.Desired(ctx)); len(left) > 0 {
+			t.Errorf("still desired: %v", left)
+		}
+	})
+}
+
 func TestAuditTells(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		ctx := t.Context()

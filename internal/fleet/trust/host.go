@@ -146,7 +146,11 @@ func (h *Host) Accept(incarnation, revision int64) error {
 	}
 	next := h.kept
 	next.Revision = revision
-	return h.keep(next)
+	if err := writeKept(h.dir, next); err != nil {
+		return err
+	}
+	h.kept = next // what is signed is the same
+	return nil
 }
 
 // Bundle is what is signed of a bundle, if it may be enforced by a program that knows the
