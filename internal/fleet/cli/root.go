@@ -25,7 +25,9 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 	})
 	root.AddCommand(
 		// One line a command, in the order of the help.
+		newInit(),
 		newCheck(),
+		newSign(),
 		newAudit(),
 		command.NewCompletion("sluice-controller"),
 		command.NewVersion("sluice-controller"),

@@ -16,6 +16,10 @@ const (
 	durationPattern = `^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$`
 )
 
+// Level is that of the language as this program reads it. A fleet's bundle says which it
+// needs; what older programs cannot read makes a new one.
+const Level = 1
+
 // grammar is the whole language but for the words inside rules, see clauses.
 var grammar = &source.Language{
 	Title: "Sluice policy", Shapes: slices.Concat(shapes, fleetShapes), Includes: true,

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/bundle"
+	"sluice/internal/fleet/trust"
+)
+
+func newSign() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sign",
+		Short: "Sign the policy of a fleet as it stands in the repository",
+		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which
+hosts may enforce for 90 days. What has changed since the last one is shown first.
+Where nothing has changed, the last bundle's end is moved instead.
+
+A fleet whose policies several keys sign gets the others' signatures by "sign" with
+their keys, over the files as they were signed first. Nobody enforces a bundle before
+it has all of them. --floor says which bundle is the oldest that hosts may still
+enforce, for ever: a floor never sinks.
+
+--restore makes a new incarnation: hosts then believe a controller whose database is
+older than what they have heard.
+` + passphraseHelp + `
+
+Exit status: 0 signed; 1 signed, and signatures of others are missing; 2 an error in
+a policy, a wrong key, or bad use.
+Files: fleet.yaml, its parts, trust/`,
+		Example: `  sluice-controller sign --key ~/fleet-keys/policy.age
+  sluice-controller sign --floor 7
+  sluice-controller sign --dry-run --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSign(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.String("repository", ".", "`DIR` of fleet.yaml and its parts")
+	command.Must(cmd.MarkFlagDirname("repository"))
+	addKeys(cmd)
+	flags.Int64("floor", 0, "let hosts enforce no bundle below `NUMBER`")
+	flags.Bool("restore", false, "make a new incarnation, after an older database was restored")
+	flags.Int("days", int(trust.BundleFor/(24*time.Hour)), "let the bundle end after `DAYS`")
+	flags.Bool("dry-run", false, "show what would be signed, and sign nothing")
+	return cmd
+}
+
+// signedJSON is what "sign --json" prints.
+type signedJSON struct {
+	trust.Signed
+	Fleet   string   `json:"fleet"`
+	Changed []string `json:"changed"` // "+path", "-path", "~path", "~floor", "~incarnation"
+	DryRun  bool     `json:"dry-run,omitempty"`
+}
+
+func runSign(cmd *cobra.Command) error {
+	dir, _ := cmd.Flags().GetString("repository")
+	r, err := trust.OpenRepository(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no fleet begins here: %w\nhint: sluice-controller init begins one", dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	s, err := signingOf(cmd, dir, r)
+	if err != nil {
+		return err
+	}
+	_, last, err := r.Newest()
+	if err != nil {
+		return err
+	}
+	plan, err := r.Plan(s, now)
+	if err != nil {
+		return err
+	}
+	out := signedJSON{Signed: plan, Fleet: r.Fleet(), Changed: bundle.Changes(last, s)}
+	if out.DryRun, _ = cmd.Flags().GetBool("dry-run"); out.DryRun {
+		return reportSigned(cmd, r, &out)
+	}
+	if !command.JSON(cmd) {
+		printPlan(cmd, &out)
+	}
+	signers, done, err := signersOf(cmd, r.Role("targets").Keys)
+	defer done()
+	if err != nil {
+		return err
+	}
+	if has, needs := r.Pending(); has > 0 && has < needs && !plan.New && !s.Restore && s.Floor == 0 {
+		if err := r.Cosign(signers...); err != nil {
+			return err
+		}
+		newest, _, err := r.Newest()
+		if err != nil {
+			return err
+		}
+		out.Bundle = *newest
+		out.Signatures, _ = r.Pending()
+	} else if out.Signed, err = r.Sign(s, now, signers...); err != nil {
+		return err
+	}
+	return reportSigned(cmd, r, &out)
+}
+
+// signingOf is what the files of a repository and the flags say.
+func signingOf(cmd *cobra.Command, dir string, r *trust.Repository) (trust.Signing, error) {
+	s, err := bundle.Read(dir, r.Fleet())
+	if err != nil {
+		return s, err
+	}
+	flags := cmd.Flags()
+	days, _ := flags.GetInt("days")
+	if days < 1 || days > 3660 {
+		return s, fmt.Errorf("--days %d: 1 to 3660", days)
+	}
+	s.For = time.Duration(days) * 24 * time.Hour
+	s.Floor, _ = flags.GetInt64("floor")
+	s.Restore, _ = flags.GetBool("restore")
+	if s.Floor < 0 {
+		return s, fmt.Errorf("--floor %d: bundles are numbered from 1", s.Floor)
+	}
+	return s, nil
+}
+
+func printPlan(cmd *cobra.Command, out *signedJSON) {
+	w := cmd.OutOrStdout()
+	what := fmt.Sprintf("bundle %d of %s", out.Bundle.Number, out.Fleet)
+	if !out.New {
+		what += ", which nothing has changed since"
+	}
+	fmt.Fprintf(w, "%s\n", command.Paint(w, "1", what))
+	for _, c := range out.Changed {
+		colour := map[byte]string{'+': "32", '-': "31", '~': "33"}[c[0]]
+		fmt.Fprintf(w, "  %s\n", command.Paint(w, colour, c[:1]+" "+c[1:]))
+	}
+	floor := "none"
+	if out.Floor > 0 {
+		floor = fmt.Sprint(out.Floor)
+	}
+	fmt.Fprintf(w, "  floor %s, incarnation %d, language level %d, until %s\n", floor, out.Incarnation, out.Bundle.Level, out.Bundle.Expires.Format(time.DateOnly))
+}
+
+func reportSigned(cmd *cobra.Command, r *trust.Repository, out *signedJSON) error {
+	if command.JSON(cmd) {
+		if err := command.PrintJSON(cmd.OutOrStdout(), out); err != nil {
+			return err
+		}
+	} else if out.DryRun {
+		printPlan(cmd, out)
+	}
+	if out.DryRun {
+		return nil
+	}
+	w := cmd.ErrOrStderr()
+	if left := time.Until(r.RootExpires()); left < 60*24*time.Hour {
+		fmt.Fprintf(w, "%s root.json ends on %s, and no policy changes after that: sluice-controller key renew\n", command.Paint(w, "33", "warning:"), r.RootExpires().Format(time.DateOnly))
+	}
+	if missing := out.Needed - out.Signatures; missing > 0 {
+		return command.Found(fmt.Sprintf("bundle %d lacks %s: commit trust/, and have the holder of another policy key run sluice-controller sign", out.Bundle.Number, english.Plural(missing, "signature")))
+	}
+	fmt.Fprintf(w, "signed bundle %d until %s: commit trust/\n", out.Bundle.Number, out.Bundle.Expires.Format(time.DateOnly))
+	return nil
+}
