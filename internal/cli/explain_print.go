@@ -25,6 +25,7 @@ var alwaysHolds = map[string]string{
 	"loopback": "what the host says to itself passes",
 	"needed":   "ICMP that the network cannot work without passes",
 	"state":    "packets of known connections pass, replies among them",
+	"held":     "guests are held to their own addresses",
 	"invalid":  "what belongs to no connection and opens none is dropped",
 	"answers":  "answers pass that no connection covers: those of DHCP, and of what bypasses tracking",
 	"open":     "a section that is left out is not policed",

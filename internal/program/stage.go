@@ -7,6 +7,7 @@ type Stage string
 // Stages of a packet's decision.
 const (
 	StageLoopback Stage = "loopback"
+	StageHeld     Stage = "held"     // guests, to their own sources
 	StageRewrite  Stage = "rewrite"  // changes the packet, decides nothing
 	StageExcepted Stage = "excepted" // bans, of whom commands let in over them
 	StageBan      Stage = "ban"      // of every packet
@@ -30,6 +31,7 @@ var Stages = []struct {
 	Reason string
 }{
 	{StageLoopback, "the host talks to itself whatever the policy says"},
+	{StageHeld, "who is what a packet says decides all that follows, and flows that exist are asked too: another guest may guess what they are"},
 	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
 	{StageExcepted, "which of its packets go by a ban is told by port and by flow, and those of an established flow may be of another service"},
 	{StageBan, "a ban by command holds for flows that exist as well, and comes while the policy runs"},

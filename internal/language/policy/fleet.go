@@ -75,10 +75,10 @@ func (f *Fleet) selects(s *selector.Selector) bool {
 	return s.Match(labels)
 }
 
-// IsGroup says that a set is by hosts or guests.
-func (s *Set) IsGroup() bool { return s.Hosts != nil || s.Guests != nil }
+// IsGroup says that what is in a set the fleet knows.
+func (s *Set) IsGroup() bool { return s.Hosts != nil || s.Guests != nil || s.Own }
 
 // Groups are the sets by hosts or guests.
 func (p *Policy) Groups() []*Set {
-	return slices.DeleteFunc(slices.Clone(p.Sets), func(s *Set) bool { return !s.IsGroup() })
+	return slices.DeleteFunc(slices.Clone(p.Sets), func(s *Set) bool { return s.Hosts == nil && s.Guests == nil })
 }

@@ -55,11 +55,33 @@ var fleetShapes = []*source.Shape{
 			{Name: "host", Shape: "host-name", Doc: "The name of the host.", Required: true},
 			{Name: "labels", Shape: "labels", Doc: "Its labels, which say which parts are of it."},
 			{Name: "members", Shape: "members", Doc: "What the sets by `hosts` and `guests` hold now, by their names. A set that is not named is empty, and a name that no set has counts for nothing."},
+			{Name: "guests", Shape: "own-guests", Doc: "The machines on this host, by name."},
 		},
 		Examples: []string{"version: 1\nfleet: fleet.yaml\nhost: web-1\nlabels: {role: web, env: prod}\nmembers: {web: [203.0.113.5, \"2001:db8:7::5\"]}"},
 	},
 	{Name: "host-name", What: "the name of a host", Doc: "Letters, digits, dots, `_` and hyphens.", Text: source.Matching(hostPattern), Examples: []string{"web-1"}},
 	{Name: "labels", What: "labels", Doc: "Names and values.", Values: "label", Null: true, Examples: []string{"{role: web, env: prod}"}},
 	{Name: "label", What: "a label", Doc: "A value.", Text: source.AnyText(), Examples: []string{"web"}},
+	{Name: "own-guests", What: "guests", Doc: "Guests by name. Their addresses are the set `guests` in the policies of a fleet.", Values: "guest", Null: true, Examples: []string{"vm-1: {interface: tap0, addresses: [10.30.0.5], public: [203.0.113.9], labels: {app: api}}"}},
+	{
+		Name: "guest", What: "a guest", Doc: "A machine on the host. No two have an interface or an address in common.",
+		Keys: []source.Key{
+			{Name: "interface", Shape: "interface", Doc: "The interface of the host by which it comes, as routing sees it: no port of a bridge.", Required: true},
+			{Name: "addresses", Shape: "addresses", Doc: "What it may send from.", Required: true},
+			{Name: "public", Shape: "addresses", Doc: "Addresses that lead to it from outside."},
+			{Name: "labels", Shape: "labels", Doc: "Its labels."},
+		},
+		Examples: []string{"{interface: tap0, addresses: [10.30.0.5, \"2001:db8:30::5\"], public: [203.0.113.9], labels: {app: api}}"},
+	},
+	{
+		Name: "guests", What: "guests", Doc: "What is done for the guests of a host.",
+		Keys: []source.Key{
+			{Name: "enforce", Shape: "enforce", Doc: "Where a guest is held to its addresses."},
+			{Name: "public", Shape: "public", Doc: "How public addresses lead to their guests."},
+		},
+		Examples: []string{"{enforce: forward, public: map}"},
+	},
+	{Name: "enforce", What: "enforce", Doc: "`forward`: what comes by the interface of a guest from an address that is not its own is dropped in `input` and `forward`, before bans and whatever flow it says to be of. Link-local sources, and those of who has no address yet, are any guest's.", Text: source.OneOf("forward"), Examples: []string{"forward"}},
+	{Name: "public", What: "public", Doc: "`map`: as by a line of `nat` before the others, `map PUBLIC to ADDRESS`, the first public address of a family to the guest's first of it, and so on.", Text: source.OneOf("map"), Examples: []string{"map"}},
 	{Name: "members", What: "members", Doc: "Addresses by the names of sets.", Values: "addresses", Null: true, Examples: []string{"{web: [203.0.113.5, \"2001:db8:7::5\"]}"}},
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // partKeys are those of a policy that only a part of a fleet may have.
-var partKeys = []string{"hosts", "requires"}
+var partKeys = []string{"hosts", "requires", "guests"}
 
 // ReadFleet reads the file of a fleet and the text of each of its parts, for no one host.
 // The policy has the fleet's sets and Fleet, and nothing of the parts but their texts.
@@ -99,7 +99,8 @@ func (f *file) fleetFile(root *yaml.Node) {
 	f.policy.Fleet = fleet
 	if v := f.view; v != nil {
 		f.checkView(v)
-		fleet.Host, fleet.Labels, fleet.Guests = v.Host, v.Labels, v.Guests
+		fleet.Host, fleet.Labels, fleet.Guests = v.Host, v.Labels, slices.Clone(v.Guests)
+		f.checkGuests(fleet.Guests)
 	}
 	var parts *yaml.Node
 	for _, e := range f.Known(root, grammar.Of("fleet")) {
@@ -132,6 +133,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 		f.List(parts, "parts")
 		return
 	}
+	before := len(f.errs)
 	for _, n := range f.List(parts, "parts") {
 		pattern, ok := f.Text(n, "parts")
 		if !ok {
@@ -141,7 +143,9 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.part(n, name)
 		}
 	}
-	if !f.every && !f.unread && !slices.ContainsFunc(fleet.Parts, func(p Part) bool { return p.Matches }) {
+	// The source of a guest with an address of its own is that, whatever else is rewritten.
+	f.policy.NAT = slices.Concat(f.maps, f.policy.NAT)
+	if !f.every && len(f.errs) == before && !slices.ContainsFunc(fleet.Parts, func(p Part) bool { return p.Matches }) {
 		f.fail(f.At(parts), "write a part without hosts, which is of every host", "no part is of %s, which would be left open", fleet)
 	}
 }
@@ -244,6 +248,8 @@ func (f *file) hostView(root *yaml.Node) {
 			for _, m := range f.Entries(e.Value, "members") {
 				v.Members[m.Name] = f.addresses(m.Value, "members of "+source.Quote(m.Name))
 			}
+		case "guests":
+			v.Guests = f.guestsOf(e.Value)
 		}
 	}
 	name, ok := f.Text(fleet, "fleet")

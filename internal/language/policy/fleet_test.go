@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -307,5 +308,89 @@ func TestRollOut(t *testing.T) {
 	formatted, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\nroll-out: {stages: [1  per class, 5.0 %, 100%], settle: 60s, halt: {failed: 2}}\n"))
 	if want := "version: 1\nfleet: a\nroll-out: { stages: [1 per class, 5%, 100%], settle: 1m, halt: { failed: 2 } }\n"; err != nil || string(formatted) != want {
 		t.Errorf("%v\n%s", err, formatted)
+	}
+}
+
+// guestTexts are a host with guests, and what is done for them.
+var guestTexts = map[string]string{
+	"fleet.yaml":        "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {pg: {guests: app=postgres, within: 10.30.0.0/16}}\n",
+	"parts/50-db.yaml":  "",
+	"parts/60-web.yaml": "",
+	"parts/60-vms.yaml": `version: 1
+hosts: role=hypervisor
+guests: {enforce: forward, public: map}
+zones: {wan: {interfaces: default-route}}
+forward: {default: drop, rules: [allow postgresql to pg, allow any from guests to wan]}
+nat: [masquerade from guests out wan]
+`,
+	"db-1.yaml": `version: 1
+fleet: fleet.yaml
+host: hv-1
+labels: {role: hypervisor}
+members: {pg: 10.30.0.6}
+guests:
+  vm-1: {interface: tap0, addresses: [10.30.0.5, "2001:db8:30::/64"], public: 203.0.113.9, labels: {app: api}}
+  vm-2: {interface: tap1, addresses: 10.30.0.6}
+`,
+}
+
+func TestGuests(t *testing.T) {
+	p, err := LoadTexts("db-1.yaml", changed(guestTexts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []string
+	for _, h := range p.Held {
+		held = append(held, fmt.Sprintf("%s %s %s %s", h.Pos, h.Guest, h.Interface.Text, h.Sources()))
+	}
+	want := []string{
+		"parts/60-vms.yaml:3:10 vm-1 tap0 0.0.0.0, 10.30.0.5, ::, 2001:db8:30::/64, fe80::/10",
+		"parts/60-vms.yaml:3:10 vm-2 tap1 0.0.0.0, 10.30.0.6, ::, fe80::/10",
+	}
+	if diff := gocmp.Diff(want, held); diff != "" {
+		t.Error(diff)
+	}
+	if len(p.NAT) != 2 || p.NAT[0].Text != "map 203.0.113.9 to 10.30.0.5" || p.NAT[0].Pos.String() != "parts/60-vms.yaml:3:28" || p.NAT[1].Kind != Masquerade {
+		t.Errorf("%+v", p.NAT)
+	}
+	if own := p.Set("guests"); len(own.Elements) != 3 || !own.IsGroup() || own.Elements[0].Pos.String() != "db-1.yaml:7:39" {
+		t.Errorf("%+v", own)
+	}
+	if len(p.Groups()) != 1 || p.Fleet.Guests[0].Labels["app"] != "api" {
+		t.Errorf("%+v", p.Fleet)
+	}
+	view := &View{Host: "hv-2", Labels: map[string]string{"role": "hypervisor"}, Guests: []Guest{{Name: "a", Interface: Word{Text: "tap9"}, Addresses: ranges(t, "192.0.2.1")}}}
+	if p, err = (Reading{Texts: changed(guestTexts), View: view}).Load("fleet.yaml"); err != nil || len(p.Held) != 1 || len(p.NAT) != 1 {
+		t.Errorf("%v %+v", err, p)
+	}
+	guest := func(text string) map[string]string {
+		return map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: hv-1\nlabels: {role: hypervisor}\nguests:\n  a: {interface: tap0, addresses: 10.30.0.5}\n  b: " + text + "\n"}
+	}
+	vms := func(text string) map[string]string {
+		return map[string]string{"parts/60-vms.yaml": "version: 1\n" + text + "\n"}
+	}
+	for _, test := range []struct {
+		with map[string]string
+		want string
+	}{
+		{guest("{addresses: 10.30.0.6}"), "db-1.yaml:7:3: guest b: it has no interface; write interface: NAME"},
+		{guest("{interface: tap1}"), "db-1.yaml:7:3: guest b: it has no address; write addresses: [10.30.0.5]"},
+		{guest("{interface: tap0, addresses: 10.30.0.6}"), "db-1.yaml:7:18: guest b: tap0 is that of guest a too; give each guest an interface"},
+		{guest("{interface: \"tap*\", addresses: 10.30.0.6}"), "db-1.yaml:7:18: guest b: tap* may be more than one interface; name one interface"},
+		{guest("{interface: tap1, addresses: 10.30.0.0/24}"), "db-1.yaml:7:35: guest b: 10.30.0.0/24 is taken already, see db-1.yaml:6:35"},
+		{guest("{interface: tap1, addresses: 10.30.0.6, public: 203.0.113.0/24}"), "db-1.yaml:7:54: guest b: public 203.0.113.0/24 is more than one address; write single addresses"},
+		{guest("{interface: tap1, addresses: 10.30.0.6, public: \"2001:db8::9\"}"), "db-1.yaml:7:55: guest b has no IPv6 address for public 2001:db8::9; each public address needs an address of the guest"},
+		{guest("{interface: tap1, addresses: 10.30.0.6, public: [203.0.113.1, 203.0.113.2]}"), "db-1.yaml:7:68: guest b has no IPv4 address for public 203.0.113.2"},
+		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
+		{vms("guests: {enforce: namespace}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward, this is \"namespace\"; write enforce: forward"},
+		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public addresses of guests are mapped, this is \"route\"; write public: map"},
+		{vms("guests:"), "parts/60-vms.yaml:2:1: guests is empty; write guests: {enforce: forward}"},
+		{vms("sets: {guests: [192.0.2.1]}"), "parts/60-vms.yaml:2:8: guests are those of the host, and no name in a fleet; use another name"},
+		{map[string]string{"parts/70-more.yaml": "version: 1\nguests: {enforce: forward}\n"}, "parts/70-more.yaml:2:10: enforce is already set, see parts/60-vms.yaml:3:19; both are of host hv-1 (role=hypervisor)"},
+	} {
+		texts := maps.Clone(guestTexts)
+		maps.Copy(texts, test.with)
+		_, err := LoadTexts("db-1.yaml", changed(texts))
+		checkFleetError(t, err, test.want)
 	}
 }

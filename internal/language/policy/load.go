@@ -55,6 +55,9 @@ type loader struct {
 	others   []*loader       // of parts that are of other hosts
 	required map[string]bool // names, by parts
 
+	enforced, published Pos    // of what is said of guests
+	maps                []*NAT // of their public addresses
+
 	scope    []Scope      // of the file that is read; none: it may say everything
 	scoped   []scopedFile // that are read when the rest is whole
 	tolerant bool         // what is wrong with these keeps them alone out

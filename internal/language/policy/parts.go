@@ -70,6 +70,8 @@ func (f *file) top(doc *yaml.Node) {
 				f.required[w.Text] = true
 				f.after(func() { f.requires(w) })
 			}
+		case "guests":
+			f.guests(e)
 		case "include":
 			includes = e.Value
 		case "zones":
@@ -121,6 +123,10 @@ func (f *file) top(doc *yaml.Node) {
 // named reads a mapping of definitions with free names.
 func (f *file) named(e source.Entry, read func(source.Entry)) {
 	for _, d := range f.Entries(e.Value, e.Name) {
+		if f.isFleet && d.Name == guestsName {
+			f.fail(f.At(d.Key), "use another name", "guests are those of the host, and no name in a fleet")
+			continue
+		}
 		if p := checkName(d.Name); p != nil {
 			f.fail(f.At(d.Key), p.hint, "%s", p.message)
 			// Its uses would all be unknown, and are not worth a second error.

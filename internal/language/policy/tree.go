@@ -29,6 +29,7 @@ type Policy struct {
 	Input       *Section // nil: the section is left out and not policed
 	Output      *Section
 	Forward     *Section
+	Held        []Held `json:",omitempty"` // interfaces of guests
 	NAT         []*NAT
 	Expect      []*Expectation
 	Fleet       *Fleet              `json:",omitzero"` // nil: of no fleet
@@ -77,6 +78,7 @@ type Set struct {
 	Endpoints  []Endpoint
 	Hosts      *Word      `json:",omitzero"`  // a selector of hosts of a fleet; Elements are their addresses, as the view has them
 	Guests     *Word      `json:",omitzero"`  // the same of guests
+	Own        bool       `json:",omitzero"`  // it is the host's own guests
 	Within     []Range    `json:",omitempty"` // that Hosts or Guests may have no address outside of
 	Counters   bool       // a counter for each element
 	Others     bool       // another program fills it

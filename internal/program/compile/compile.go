@@ -39,6 +39,7 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 		c.section(s)
 	}
 	c.ownAnswers()
+	c.held()
 	c.bans()
 	c.tracking()
 	c.nat()

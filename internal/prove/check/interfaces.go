@@ -19,13 +19,20 @@ func (c *checker) interfaces() {
 	for _, z := range c.policy.Zones {
 		for _, word := range z.Interfaces {
 			if word.Text != resolve.DefaultRoute {
-				c.zoneInterface(z, word)
+				c.zoneInterface(z.Name, word)
 			}
 		}
 	}
+	for _, h := range c.policy.Held {
+		if h.Interface.Pos.Line == 0 {
+			h.Interface.Pos = h.Pos
+		}
+		c.zoneInterface(h.Guest, h.Interface)
+	}
 }
 
-func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
+// zoneInterface looks at an interface that a zone or a guest has.
+func (c *checker) zoneInterface(of string, word policy.Word) {
 	var names, ports, bridges []string
 	for _, i := range c.facts.Interfaces {
 		names = append(names, i.Name)
@@ -51,6 +58,6 @@ func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
 	case len(ports) > 0:
 		c.report(BridgePort, Warning, word.Pos, "name the bridge as well if it is meant",
 			"%s of zone %q fits %s, ports of bridge %s: rules see the bridge, never its ports",
-			quoted(word.Text), z.Name, english.List(ports), english.List(bridges))
+			quoted(word.Text), of, english.List(ports), english.List(bridges))
 	}
 }

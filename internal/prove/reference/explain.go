@@ -64,7 +64,7 @@ type Membership struct {
 // Stages of a section, in the order in which they are asked; "open" stands for
 // all behind bans where a section is left out. A packet that routing leads nowhere
 // is dropped at stage "routing", before a section is asked.
-var Stages = []string{"loopback", "ban", "needed", "state", "invalid", "answers", "rules", "default", "open"}
+var Stages = []string{"loopback", "held", "ban", "needed", "state", "invalid", "answers", "rules", "default", "open"}
 
 // Explain follows a packet along its way. It is the packet as it arrives, or
 // as a local socket sends it; its State is what connection tracking says of it,
@@ -182,7 +182,7 @@ func (w *walk) send() {
 // decide asks the hook's section, stage by stage.
 func (w *walk) decide() {
 	w.at = string(w.hook)
-	for _, stage := range []func(){w.loopback, w.clamp, w.ban, w.policed, w.needed, w.state, w.invalid, w.answers, w.rules, w.fallback} {
+	for _, stage := range []func(){w.loopback, w.held, w.clamp, w.ban, w.policed, w.needed, w.state, w.invalid, w.answers, w.rules, w.fallback} {
 		stage()
 		if w.decided != nil {
 			return

@@ -28,6 +28,30 @@ func (w *walk) loopback() {
 	}
 }
 
+// held holds who comes by the interface of a guest to the guest's own addresses, in flows
+// that are known too.
+func (w *walk) held() {
+	if w.hook == policy.Output {
+		return
+	}
+	for i := range w.Policy.Held {
+		h := &w.Policy.Held[i]
+		if h.Interface.Text != w.packet.In {
+			continue
+		}
+		own := func(r policy.Range) bool { return r.Range.Contains(w.packet.Source) }
+		text := "guests: enforce: forward"
+		switch {
+		case slices.ContainsFunc(h.Addresses, own):
+			w.step("held", h.Pos, text, w.because("%s is an address of "+h.Guest, w.packet.Source))
+		case w.packet.Source.IsUnspecified(), w.packet.Source.Is6() && w.packet.Source.IsLinkLocalUnicast():
+			w.step("held", h.Pos, text, w.because("%s is of the link alone, or of who has no address yet", w.packet.Source))
+		default:
+			w.ends(policy.Drop, "held", h.Pos, text, w.packet.Source.String()+" is none of "+h.Guest+", which is at "+h.Interface.Text)
+		}
+	}
+}
+
 // clamp notes the rules that lower the segment size of a connection. They decide
 // nothing, and hold for known connections too, whose SYN-ACK says one as well.
 func (w *walk) clamp() {

@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/language/source"
+)
+
+// guestsName is the set of the host's own guests, which every policy of a fleet has.
+const guestsName = "guests"
+
+// Held is an interface from which no other source may come: a guest is there. Sources
+// that are of a link alone, and that of who has no address yet, come from any: see
+// [LinkSources].
+type Held struct {
+	Pos       Pos // of what says so
+	Guest     string
+	Interface Word
+	Addresses []Range
+}
+
+// LinkSources are what a host sends from before it has an address, and to its neighbours
+// alone: no router passes them on (RFC 4291 2.5.2 and 2.5.6, RFC 1122 3.2.1.3).
+var LinkSources = []string{"0.0.0.0/32", "::/128", "fe80::/10"}
+
+// guestsOf reads the guests of a host.
+func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
+	for _, e := range f.Entries(n, "guests") {
+		g := Guest{Pos: f.At(e.Key), Name: e.Name}
+		if p := checkHost(e.Name); p != nil {
+			f.fail(g.Pos, "write letters, digits, dots, hyphens and _, at most 253", "%s is not the name of a guest", source.Quote(e.Name))
+		}
+		for _, k := range f.Known(e.Value, grammar.Of("guest")) {
+			switch k.Name {
+			case "interface":
+				if name, ok := f.Text(k.Value, k.Name); ok {
+					g.Interface = Word{f.At(k.Value), name}
+				}
+			case "addresses":
+				g.Addresses = f.addresses(k.Value, k.Name)
+			case "public":
+				g.Public = f.addresses(k.Value, k.Name)
+			case "labels":
+				g.Labels = f.labels(k.Value)
+			}
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// checkGuests checks the guests of a view, of a file or not, and makes the set of them.
+func (f *file) checkGuests(guests []Guest) {
+	own := &Set{Pos: f.policy.Fleet.Pos, Name: guestsName, Own: true}
+	interfaces := map[string]*Guest{}
+	var taken []Range
+	for i := range guests {
+		g := &guests[i]
+		if g.Pos.Line == 0 {
+			g.Pos = own.Pos
+		}
+		fail := func(at Pos, hint, format string, args ...any) {
+			if at.Line == 0 {
+				at = g.Pos
+			}
+			f.fail(at, hint, "guest %s: %s", g.Name, fmt.Sprintf(format, args...))
+		}
+		p := checkInterface(g.Interface.Text)
+		switch other := interfaces[g.Interface.Text]; {
+		case g.Interface.Text == "":
+			fail(g.Pos, "write interface: NAME", "it has no interface")
+		case p != nil:
+			fail(g.Interface.Pos, p.hint, "%s", p.message)
+		case g.Interface.Text == "default-route" || g.Interface.Text[len(g.Interface.Text)-1] == '*':
+			fail(g.Interface.Pos, "name one interface", "%s may be more than one interface", g.Interface.Text)
+		case other != nil:
+			fail(g.Interface.Pos, "give each guest an interface", "%s is that of guest %s too", g.Interface.Text, other.Name)
+		case len(g.Addresses) == 0:
+			fail(g.Pos, "write addresses: [10.30.0.5]", "it has no address")
+		}
+		interfaces[g.Interface.Text] = g
+		for _, r := range slices.Concat(g.Addresses, g.Public) {
+			if r.Pos.Line == 0 {
+				r.Pos = g.Pos
+			}
+			for _, t := range taken {
+				if t.Range.From.Compare(r.Range.To) <= 0 && r.Range.From.Compare(t.Range.To) <= 0 {
+					fail(r.Pos, "", "%s is taken already, see %s", r.Range, t.Pos)
+				}
+			}
+			taken = append(taken, r)
+		}
+		for _, r := range g.Addresses {
+			if r.Pos.Line == 0 {
+				r.Pos = g.Pos
+			}
+			own.Elements = append(own.Elements, r)
+		}
+	}
+	f.sets[guestsName] = own
+	f.policy.Sets = append(f.policy.Sets, own)
+}
+
+// guests reads what is done for the guests of the hosts of a part.
+func (f *file) guests(e source.Entry) {
+	var of []Guest
+	if f.policy.Fleet != nil {
+		of = f.policy.Fleet.Guests
+	}
+	keys := f.Known(e.Value, grammar.Of("guests"))
+	if len(keys) == 0 {
+		f.fail(f.At(e.Key), "write guests: {enforce: forward}", "guests is empty")
+	}
+	for _, k := range keys {
+		text, ok := f.Text(k.Value, k.Name)
+		switch {
+		case !ok:
+		case k.Name == "enforce" && text != "forward":
+			f.fail(f.At(k.Value), "write enforce: forward", "guests are held to their addresses by forward, this is %s", source.Quote(text))
+		case k.Name == "enforce" && f.Once(k, &f.enforced):
+			for _, g := range of {
+				f.policy.Held = append(f.policy.Held, Held{f.At(k.Key), g.Name, g.Interface, g.Addresses})
+			}
+		case k.Name == "public" && text != "map":
+			f.fail(f.At(k.Value), "write public: map", "public addresses of guests are mapped, this is %s", source.Quote(text))
+		case k.Name == "public" && f.Once(k, &f.published):
+			for _, g := range of {
+				f.publish(k, g)
+			}
+		}
+	}
+}
+
+// publish maps each public address of a guest to an address of its own: the first of a
+// family to the first, and so on.
+func (f *file) publish(k source.Entry, g Guest) {
+	inner := map[int][]Range{}
+	for _, r := range g.Addresses {
+		if r.Range.From == r.Range.To {
+			inner[familyOf(r.Range)] = append(inner[familyOf(r.Range)], r)
+		}
+	}
+	for _, public := range g.Public {
+		at := public.Pos
+		if at.Line == 0 {
+			at = g.Pos
+		}
+		family := familyOf(public.Range)
+		switch {
+		case public.Range.From != public.Range.To:
+			f.fail(at, "write single addresses", "guest %s: public %s is more than one address", g.Name, public.Range)
+			continue
+		case len(inner[family]) == 0:
+			f.fail(at, "each public address needs an address of the guest", "guest %s has no IPv%d address for public %s", g.Name, family, public.Range)
+			continue
+		}
+		to := inner[family][0]
+		inner[family] = inner[family][1:]
+		line := &NAT{Pos: f.At(k.Key), Kind: Map, Family: family, Outside: &Range{at, public.Range}, Inside: &to}
+		line.Text = line.canonical()
+		f.maps = append(f.maps, line)
+	}
+}
+
+// Sources are the sources that an interface may have.
+func (h *Held) Sources() addrset.Set {
+	var b addrset.Builder
+	for _, r := range h.Addresses {
+		b.AddRange(r.Range)
+	}
+	for _, text := range LinkSources {
+		r, err := addrset.ParseRange(text)
+		if err != nil {
+			panic(err) // of a constant
+		}
+		b.AddRange(r)
+	}
+	return b.Set()
+}
