@@ -26,6 +26,7 @@ type Part struct {
 	Pos      Pos // of its hosts:, or of its first line
 	File     string
 	Selector *selector.Selector `json:"-"` // nil: every host
+	Only     *selector.Selector `json:"-"` // of the guests that it is of; nil: of the host
 	Matches  bool               // it is of this host's policy
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // partKeys are those of a policy that only a part of a fleet may have.
-var partKeys = []string{"hosts", "requires", "guests"}
+var partKeys = []string{"hosts", "requires", "guests", "only"}
 
 // ReadFleet reads the file of a fleet and the text of each of its parts, for no one host.
 // The policy has the fleet's sets and Fleet, and nothing of the parts but their texts.
@@ -185,10 +185,23 @@ func (f *file) part(n *yaml.Node, name string) {
 			p.Pos, p.Selector = of.At(key), of.selector(source.Entry{Key: key, Name: key.Value, Value: value})
 		}
 	}
+	var only []Scope
 	fleet := f.policy.Fleet
-	p.Matches = len(own.errs) == 0 && !f.every && fleet.selects(p.Selector)
+	if doc != nil && len(doc.Content) > 0 {
+		if key, value := has(doc.Content[0], "only"); key != nil {
+			own.scope = []Scope{}
+			if p.Only = of.onlyGuests(value); p.Only != nil {
+				only = fleet.ofGuests(p.Only)
+			}
+		}
+	}
+	p.Matches = len(own.errs) == 0 && !f.every && fleet.selects(p.Selector) && (p.Only == nil || only != nil)
 	f.files = append(f.files, name)
 	fleet.Parts = append(fleet.Parts, p)
+	if p.Matches && only != nil {
+		f.scoped = append(f.scoped, scopedFile{p.Pos, name, only})
+		return
+	}
 	if p.Matches {
 		f.policy.Includes = append(f.policy.Includes, name)
 		f.file(name, data, of.stack).top(doc)
@@ -214,17 +227,20 @@ func (f *file) selector(e source.Entry) *selector.Selector {
 	}
 	s, err := selector.Parse(text)
 	if err != nil {
-		var at *selector.Error
-		pos, message := f.RuneAt(e.Value, 0), err.Error()
-		if errors.As(err, &at) {
-			pos = f.RuneAt(e.Value, utf8.RuneCountInString(text[:min(at.Offset, len(text))]))
-			message = at.Message
-		}
-		f.fail(pos, "write as in role=web and env=prod", "%s: %s", e.Name, message)
+		f.badSelector(e.Value, e.Name, text, 0, err)
 		return nil
 	}
 	f.canon[e.Value] = s.String()
 	return s
+}
+
+// badSelector reports what is wrong with a selector, which begins in a text at an offset.
+func (f *file) badSelector(n *yaml.Node, what, text string, offset int, err error) {
+	pos := f.RuneAt(n, 0)
+	if at := (*selector.Error)(nil); errors.As(err, &at) {
+		pos = f.RuneAt(n, utf8.RuneCountInString(text[:min(offset+at.Offset, len(text))]))
+	}
+	f.fail(pos, "write as in role=web and env=prod", "%s: %v", what, err)
 }
 
 // hostView reads what a host is, and then its fleet.
@@ -293,6 +309,45 @@ func (f *file) hostView(root *yaml.Node) {
 	}
 	f.unread = true
 	f.fail(f.At(fleet), "", "%s is no file of a fleet", name)
+}
+
+// onlyGuests reads of which guests a part is: `guests SELECTOR`; nil after an error.
+func (f *file) onlyGuests(n *yaml.Node) *selector.Selector {
+	text, ok := f.Text(n, "only")
+	if !ok {
+		return nil
+	}
+	of := strings.TrimLeft(text, " ")
+	rest, is := strings.CutPrefix(of, "guests ")
+	if !is {
+		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "what a part is to keep to is guests, this is %s", source.Quote(text))
+		return nil
+	}
+	s, err := selector.Parse(rest)
+	if err != nil {
+		f.badSelector(n, "only", text, len(text)-len(rest), err)
+		return nil
+	}
+	f.canon[n] = "guests " + s.String()
+	return s
+}
+
+// ofGuests is the scope of the guests of the host that a selector selects; nil where it
+// has none.
+func (f *Fleet) ofGuests(s *selector.Selector) []Scope {
+	who := &Who{}
+	for _, g := range f.Guests {
+		if !s.Match(g.Labels) {
+			continue
+		}
+		for _, r := range g.Addresses {
+			who.Items = append(who.Items, WhoItem{Pos: r.Pos, Literal: r.Range})
+		}
+	}
+	if len(who.Items) == 0 {
+		return nil
+	}
+	return []Scope{{Word: "to", Who: who, Guests: s.String()}}
 }
 
 // labels reads the labels of a host or of a guest.

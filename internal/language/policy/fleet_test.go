@@ -394,3 +394,67 @@ func TestGuests(t *testing.T) {
 		checkFleetError(t, err, test.want)
 	}
 }
+
+// A part of some guests speaks of these alone, is of hosts that have one, and stops nobody
+// else.
+func TestOnlyGuests(t *testing.T) {
+	load := func(part string, r Reading) (*Policy, error) {
+		texts := maps.Clone(guestTexts)
+		texts["fleet.yaml"] = strings.Replace(texts["fleet.yaml"], "sets: {", "sets: {api: {guests: app=api, within: 10.30.0.0/16}, inner: {guests: app=api and tier=db, within: 10.30.0.0/16}, ", 1)
+		texts["parts/20-shop.yaml"] = "version: 1\nonly: guests app=api\n" + part
+		r.Texts = changed(texts)
+		return r.Load("db-1.yaml")
+	}
+	const good = "services: {shop: tcp/8443}\nsets: {offices: [192.0.2.0/24], mine: [10.30.0.5]}\nforward:\n  rules:\n    - allow shop from offices to mine\n    - allow https to [api, inner, 10.30.0.5, 2001:db8:30::7]\n"
+	p, err := load(good, Reading{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := p.Forward.Rules[len(p.Forward.Rules)-2:]
+	if !strings.HasPrefix(last[0].Text, "allow shop from offices to mine") || len(last[0].To.Items) != 1 || last[0].To.Items[0].Literal.String() != "10.30.0.5" || !p.Scoped("parts/20-shop.yaml") || p.Set("mine") != nil {
+		t.Errorf("%+v %+v", last[0], last[0].To)
+	}
+	for _, test := range []struct{ text, want string }{
+		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule has to keep to what this file may speak of: to guests app=api; write to guests app=api, or a part of that"},
+		{"forward: {rules: [allow https to 10.30.0.6]}\n", "parts/20-shop.yaml:3:34: 10.30.0.6 is more than this file may speak of: to guests app=api"},
+		{"forward: {rules: [allow https to pg]}\n", "parts/20-shop.yaml:3:34: set \"pg\" is not a list of addresses"},
+		{"forward: {rules: [allow https to guests]}\n", "parts/20-shop.yaml:3:34: set \"guests\" is not a list of addresses"},
+		{"forward: {rules: [allow https from api]}\n", "parts/20-shop.yaml:3:19: the rule has to keep to"},
+		{"forward: {rules: [allow https to not api]}\n", "parts/20-shop.yaml:3:34: not api may be more than this file may speak of"},
+		{"forward: {default: allow}\n", "parts/20-shop.yaml:3:11: default cannot be set in a part with only: it holds for everybody; put it into a part without only"},
+		{"input: {rules: [allow ssh]}\n", "parts/20-shop.yaml:3:1: input cannot stand in a part with only: what it says holds for everybody"},
+		{"nat: [masquerade out wan]\n", "parts/20-shop.yaml:3:1: nat cannot stand in a part with only"},
+		{"guests: {enforce: forward}\n", "parts/20-shop.yaml:3:1: guests cannot stand in a part with only"},
+		{"sets: {x: {url: \"https://lists.example.net/x\"}}\n", "parts/20-shop.yaml:3:8: set \"x\" is not a list of addresses, as those of a part with only are"},
+		{"sets: {pg: [10.30.0.5]}\n", "parts/20-shop.yaml:3:8: set \"pg\" is already a set, see fleet.yaml:4:"},
+	} {
+		_, err := load(test.text, Reading{})
+		checkFleetError(t, err, test.want)
+		// It stops nobody else, and keeps what was good.
+		p, err := load(test.text, Reading{Parts: true, Good: func(string) []byte { return []byte("version: 1\nonly: guests app=api\n" + good) }})
+		if err != nil || len(p.Broken) != 1 || !p.Broken[0].Kept || len(p.Forward.Rules) != 4 {
+			t.Errorf("%s: %v", test.text, err)
+		}
+		if p, err = load(test.text, Reading{Parts: true}); err != nil || len(p.Broken) != 1 || len(p.Forward.Rules) != 2 {
+			t.Errorf("%s: %v", test.text, err)
+		}
+	}
+	for part, want := range map[string]string{
+		"only: to 10.30.0.5":     "parts/20-shop.yaml:2:7: what a part is to keep to is guests, this is \"to 10.30.0.5\"; write only: guests app=shop",
+		"only: guests app = = x": "parts/20-shop.yaml:2:20: only: \"=\" is no value of a label",
+	} {
+		texts := maps.Clone(guestTexts)
+		texts["parts/20-shop.yaml"] = "version: 1\n" + part + "\n"
+		_, err := LoadTexts("db-1.yaml", changed(texts))
+		checkFleetError(t, err, want)
+	}
+	// A host without such a guest reads it for its own mistakes alone.
+	texts := maps.Clone(guestTexts)
+	texts["parts/20-shop.yaml"] = "version: 1\nonly: guests app=other\nforward: {rules: [allow https to 10.99.0.1]}\n"
+	if p, err = LoadTexts("db-1.yaml", changed(texts)); err != nil || len(p.Forward.Rules) != 2 || p.Fleet.Parts[1].Matches {
+		t.Errorf("%v", err)
+	}
+	texts["parts/20-shop.yaml"] = "version: 1\nonly: guests app=other\ninput: {default: allow}\n"
+	_, err = LoadTexts("db-1.yaml", changed(texts))
+	checkFleetError(t, err, "parts/20-shop.yaml:3:1: input cannot stand in a part with only")
+}

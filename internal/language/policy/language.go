@@ -55,6 +55,7 @@ var shapes = []*source.Shape{
 			{Name: "hosts", Shape: "selector", Doc: "In a part of a fleet alone: which hosts it is of. Without it the part is of every host."},
 			{Name: "requires", Shape: "names", Doc: "In a part of a fleet alone: zones, sets and services that another part of each of its hosts has to define."},
 			{Name: "guests", Shape: "guests", Doc: "In a part of a fleet alone: what is done for the guests of each of its hosts."},
+			{Name: "only", Shape: "only-guests", Doc: "In a part of a fleet alone: of which guests it is, and not of the host."},
 			{Name: "include", Shape: "includes", Doc: "Other files of the same language, relative to this one. They are read after this file, those of one pattern in the order of their names; their rules follow the rules of this file."},
 			{Name: "zones", Shape: "zones", Doc: "The sides of the host."},
 			{Name: "sets", Shape: "sets", Doc: "Named groups of addresses."},

@@ -65,6 +65,8 @@ func (f *file) top(doc *yaml.Node) {
 			f.Version(e.Value)
 		case "hosts":
 			f.selector(e)
+		case "only":
+			f.onlyGuests(e.Value)
 		case "requires":
 			for _, w := range f.namesOf(e.Value, e.Name) {
 				f.required[w.Text] = true

@@ -17,10 +17,11 @@ import (
 	"sluice/internal/language/source"
 )
 
-// Scope is what the rules of an included file have to keep to.
+// Scope is what the rules of an included file, or of a part of a fleet, have to keep to.
 type Scope struct {
-	Word string // "to" or "from"
-	Who  *Who   // literals and sets that are lists of addresses
+	Word   string // "to" or "from"
+	Who    *Who   // literals and sets that are lists of addresses
+	Guests string // the selector by which they are those of guests: sets by it are within too; "": of no guests
 }
 
 // scopedFile is a file that is included with only.
@@ -38,7 +39,14 @@ type Broken struct {
 	Sum    [sha256.Size]byte // SHA-256 of the text with the errors; zero: it could not be read
 }
 
-const scopedHint = "put it into the policy, or include the file without only"
+// withOnly is what a file is called that has a scope, and what to do about what cannot
+// stand there.
+func (l *loader) withOnly() (what, hint string) {
+	if l.isFleet {
+		return "a part with only", "put it into a part without only"
+	}
+	return "a file that is included with only", "put it into the policy, or include the file without only"
+}
 
 // Scoped says whether a file was included with only.
 func (p *Policy) Scoped(name string) bool { return slices.Contains(p.scoped, name) }
@@ -122,7 +130,12 @@ func (f *file) readScope(n *yaml.Node) *Scope {
 	return s
 }
 
-func (s *Scope) String() string { return s.Word + " " + s.Who.canonical() }
+func (s *Scope) String() string {
+	if s.Guests != "" {
+		return s.Word + " guests " + s.Guests
+	}
+	return s.Word + " " + s.Who.canonical()
+}
 
 // literal is the addresses of an item that is known without the host.
 func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
@@ -148,10 +161,19 @@ func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
 // mayStand says whether a key may stand in a file with a scope.
 func (f *file) mayStand(e source.Entry) bool {
 	switch Hook(e.Name) {
-	case "version", "sets", "services", Input, Output, Forward:
+	case "version", "sets", "services", Forward:
 		return true
+	case Input, Output: // are of the host, and not of its guests
+		if !f.isFleet {
+			return true
+		}
+	case "hosts", "requires", "only":
+		if f.isFleet {
+			return true
+		}
 	}
-	f.fail(f.At(e.Key), scopedHint, "%s cannot stand in a file that is included with only: what it says holds for everybody", e.Name)
+	what, hint := f.withOnly()
+	f.fail(f.At(e.Key), hint, "%s cannot stand in %s: what it says holds for everybody", e.Name, what)
 	return false
 }
 
@@ -236,6 +258,7 @@ func (l *loader) readOwnText(name string) ([]byte, error) {
 func (l *loader) merge(s scopedFile, text []byte) Errors {
 	own := l.policy.knowing(s.name)
 	own.scope, own.files = s.only, []string{s.name}
+	own.isFleet, own.others, own.policy.Fleet = l.isFleet, l.others, l.policy.Fleet
 	own.read(s.name, text, []string{l.policy.File})
 	sections := []struct{ ours, theirs **Section }{
 		{&l.policy.Input, &own.policy.Input}, {&l.policy.Output, &own.policy.Output}, {&l.policy.Forward, &own.policy.Forward},
@@ -254,7 +277,8 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 	}
 	for _, set := range own.policy.Sets {
 		if _, p := own.literal(WhoItem{Name: set.Name}); p != nil || set.Counters {
-			own.fail(set.Pos, scopedHint, "set %s is not a list of addresses, as those of a file that is included with only are", source.Quote(set.Name))
+			what, hint := own.withOnly()
+			own.fail(set.Pos, hint, "set %s is not a list of addresses, as those of %s are", source.Quote(set.Name), what)
 		}
 	}
 	if own.finish() != nil {
@@ -299,7 +323,8 @@ func (p *Policy) spellOut(w *Who) {
 // keepsTo checks that a rule speaks of nothing but a scope of its file.
 func (l *loader) keepsTo(r *Rule) {
 	if r.Limit != nil && r.Limit.ThenBan != 0 {
-		l.fail(r.Limit.Pos, "leave out then ban", "a ban holds for everybody, and this file is included with only")
+		what, _ := l.withOnly()
+		l.fail(r.Limit.Pos, "leave out then ban", "a ban holds for everybody, and this is %s", what)
 	}
 	var wrong *Error
 	var written []string
@@ -342,6 +367,9 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 		if item.Name != "" && l.sets[item.Name] == nil && l.zones[item.Name] == nil {
 			continue // which is told by who looks for names
 		}
+		if set := l.sets[item.Name]; set != nil && s.Guests != "" && set.Guests != nil && narrows(set.Guests.Text, s.Guests) {
+			continue
+		}
 		of, p := l.literal(item)
 		if p != nil {
 			return l.policy.Errorf(item.Pos, p.hint, "%s", p.message)
@@ -355,4 +383,13 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 		}
 	}
 	return nil
+}
+
+// narrows says that a selector selects nothing that another one does not, as far as their
+// texts tell: it is the other one, or that and more.
+func narrows(selector, other string) bool {
+	if strings.Contains(other, " or ") && selector != other {
+		return false // a text of its own would stand in parentheses
+	}
+	return selector == other || strings.HasPrefix(selector, other+" and ") && !strings.Contains(selector, " or ")
 }

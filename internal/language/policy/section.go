@@ -35,7 +35,8 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 	shape.What = string(hook)
 	for _, k := range f.Entries(e.Value, string(hook)) {
 		if f.scope != nil && shape.Key(k.Name) != nil && k.Name != "rules" {
-			f.fail(f.At(k.Key), scopedHint, "%s cannot be set in a file that is included with only: it holds for everybody", k.Name)
+			what, hint := f.withOnly()
+			f.fail(f.At(k.Key), hint, "%s cannot be set in %s: it holds for everybody", k.Name, what)
 			continue
 		}
 		switch k.Name {

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,11 @@ func TestRandomFleets(t *testing.T) {
 			var want, got []string
 			for _, part := range p.Fleet.Parts {
 				labels := map[string]string{"host": view.Host, "role": view.Labels["role"], "env": view.Labels["env"]}
+				if slices.ContainsFunc(view.Guests, func(g policy.Guest) bool {
+					return g.Name == "vm-1" && g.Addresses[0].Range.Contains(netip.MustParseAddr("10.20.0.5"))
+				}) {
+					labels["guest"] = "vm-1"
+				}
 				is := f.of[part.File](labels)
 				if selected[is]++; is != part.Matches {
 					t.Errorf("%s is of %s: %v", part.File, p.Fleet, part.Matches)
@@ -101,6 +107,8 @@ func (g generator) fleet() *fleet {
 	}
 	f.texts["parts/00.yaml"] = []byte(base)
 	f.of["parts/00.yaml"] = func(map[string]string) bool { return true }
+	f.texts["parts/99.yaml"] = []byte("version: 1\nonly: guests app=api\nforward: {rules: ['" + pick(g, "allow ssh to d", "drop any from b to d", "reject http to [d, 10.20.0.5]") + "']}\n")
+	f.of["parts/99.yaml"] = func(labels map[string]string) bool { return labels["guest"] != "" }
 	guests := g.IntN(3) // of the parts that say something of guests none but one may
 	for i := 1; i <= 1+g.IntN(39); i++ {
 		name := fmt.Sprintf("parts/%02d.yaml", i)
@@ -184,6 +192,7 @@ func (g generator) view() *policy.View {
 	if addresses := some("10.20.0.5", "2001:db8:20::5", "2001:db8:20::6"); len(addresses) > 0 {
 		v.Guests = append(v.Guests, policy.Guest{Name: "vm-1", Interface: policy.Word{Text: "lan0"}, Addresses: addresses})
 		if addresses[0].Range.From.Is4() {
+			v.Guests[0].Labels = map[string]string{"app": "api"}
 			v.Guests[0].Public = some("198.51.100.70")
 		}
 	}
