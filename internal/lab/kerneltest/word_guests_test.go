@@ -48,7 +48,7 @@ guests:
 	if got := own.Exchange("more", enough); got.Outcome != testnet.Answered {
 		t.Errorf("the guest's own flow: %v", got)
 	}
-	if got := conn.Exchange("more", 0); got.Outcome == testnet.Answered {
+	if got := conn.Exchange("more", short); got.Outcome == testnet.Answered {
 		t.Error("a flow of a forged source goes on")
 	}
 	if t.Failed() {

@@ -51,7 +51,7 @@ func FuzzParse(f *testing.F) {
 		"version: 1\nnat:\n- map 192.0.2.1 to 192.0.2.2\n", "\ufeffversion: 1\r\n", "version: 1\nban: [\"192.0.2.1\", 'x']\nsets: {x: [::1]}\n",
 		"version: 1\nsets:\n  a: &a [*a]\n", "version: 1\nsets: {? a : [192.0.2.1]}\n", "version: 1\nsets:\n  a: |\n    192.0.2.1\n  b: >-\n    192.0.2.1\n",
 		"version: 1\ninclude: [{path: a.yaml, only: to 192.0.2.1}, b.yaml]\n", "version: 1\ncounters: false\n", "version: 1\nlog: netlink\n", "version: 1\nlayout: {memory: 64MiB, load: 1500ms}\n", "version: 1\nlayout: {memory: 1GiB}\n",
-		fleetTexts["fleet.yaml"], fleetTexts["parts/50-db.yaml"], fleetTexts["db-1.yaml"], "version: 1\nfleet: a\nroll-out: {stages: [1 per class, 2.50 %], probes: [tcp a:1, controller], halt: {failed: 1%}, freeze: Fri 16:00 - Mon 08:00 UTC, settle: none}\n", "version: 1\nfleet: a\nparts:\nsets: {a: {guests: not a, within: ::/0, except: b}}\n",
+		fleetTexts["fleet.yaml"], fleetTexts["parts/50-db.yaml"], fleetTexts["db-1.yaml"], guestTexts["db-1.yaml"], guestTexts["parts/60-vms.yaml"], "version: 1\nonly: guests app=shop\nrequires: [a]\n", "version: 1\nfleet: a\nroll-out: {stages: [1 per class, 2.50 %], probes: [tcp a:1, controller], halt: {failed: 1%}, freeze: Fri 16:00 - Mon 08:00 UTC, settle: none}\n", "version: 1\nfleet: a\nparts:\nsets: {a: {guests: not a, within: ::/0, except: b}}\n",
 		"version: 1\nservices: {a: \"tcp/\\x38\\x30\"}\n",
 	} {
 		f.Add([]byte(s))
@@ -122,5 +122,34 @@ func FuzzExpectation(f *testing.F) {
 			t.Errorf("in a file of its own it is another: %s", cmp.Diff(p.Expect, base.Expect, sameTree))
 		}
 		delete(base.lines, "p.yaml")
+	})
+}
+
+// Whatever a view, the file of a fleet and a part are: no panic, and errors at places of
+// them.
+func FuzzFleet(f *testing.F) {
+	for _, texts := range []map[string]string{fleetTexts, guestTexts} {
+		f.Add([]byte(texts["db-1.yaml"]), []byte(texts["fleet.yaml"]), []byte(texts["parts/50-db.yaml"]+texts["parts/60-vms.yaml"]))
+	}
+	f.Add([]byte(guestTexts["db-1.yaml"]), []byte(guestTexts["fleet.yaml"]), []byte("version: 1\nonly: guests app=api\nsets: {a: [10.30.0.5]}\nforward: {rules: [allow ssh to a]}\n"))
+	base := []byte(fleetTexts["parts/10-base.yaml"] + "forward: {default: drop}\n")
+	f.Fuzz(func(t *testing.T, view, fleet, part []byte) {
+		texts := map[string][]byte{"v.yaml": view, "fleet.yaml": fleet, "parts/10.yaml": base, "parts/20.yaml": part}
+		for _, load := range []func() (*Policy, error){
+			func() (*Policy, error) { return LoadTexts("v.yaml", texts) },
+			func() (*Policy, error) { return (Reading{Texts: texts}).ReadFleet("fleet.yaml") },
+			func() (*Policy, error) { return (Reading{Texts: texts, View: &View{Host: "a"}}).Load("fleet.yaml") },
+		} {
+			_, err := load()
+			var errs Errors
+			if err == nil || !errors.As(err, &errs) {
+				continue
+			}
+			for _, e := range errs {
+				if lines := source.New(e.Pos.File, texts[e.Pos.File], dialect, nil).Lines; e.Message == "" || e.Pos.Line < 1 || e.Pos.Line > len(lines) {
+					t.Fatalf("%#v", e)
+				}
+			}
+		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/source"
 )
 
@@ -15,7 +16,7 @@ const guestsName = "guests"
 
 // Held is an interface from which no other source may come: a guest is there. Sources
 // that are of a link alone, and that of who has no address yet, come from any: see
-// [LinkSources].
+// [linkSources].
 type Held struct {
 	Pos       Pos // of what says so
 	Guest     string
@@ -23,9 +24,9 @@ type Held struct {
 	Addresses []Range
 }
 
-// LinkSources are what a host sends from before it has an address, and to its neighbours
+// linkSources are what a host sends from before it has an address, and to its neighbours
 // alone: no router passes them on (RFC 4291 2.5.2 and 2.5.6, RFC 1122 3.2.1.3).
-var LinkSources = []string{"0.0.0.0/32", "::/128", "fe80::/10"}
+var linkSources = []string{"0.0.0.0/32", "::/128", "fe80::/10"}
 
 // guestsOf reads the guests of a host.
 func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
@@ -57,7 +58,7 @@ func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
 func (f *file) checkGuests(guests []Guest) {
 	own := &Set{Pos: f.policy.Fleet.Pos, Name: guestsName, Own: true}
 	interfaces := map[string]*Guest{}
-	var taken []Range
+	var all []claim
 	for i := range guests {
 		g := &guests[i]
 		if g.Pos.Line == 0 {
@@ -87,12 +88,7 @@ func (f *file) checkGuests(guests []Guest) {
 			if r.Pos.Line == 0 {
 				r.Pos = g.Pos
 			}
-			for _, t := range taken {
-				if t.Range.From.Compare(r.Range.To) <= 0 && r.Range.From.Compare(t.Range.To) <= 0 {
-					fail(r.Pos, "", "%s is taken already, see %s", r.Range, t.Pos)
-				}
-			}
-			taken = append(taken, r)
+			all = append(all, claim{r, g.Name})
 		}
 		for _, r := range g.Addresses {
 			if r.Pos.Line == 0 {
@@ -101,8 +97,33 @@ func (f *file) checkGuests(guests []Guest) {
 			own.Elements = append(own.Elements, r)
 		}
 	}
+	f.claimedTwice(all)
 	f.sets[guestsName] = own
 	f.policy.Sets = append(f.policy.Sets, own)
+}
+
+// claim is an address that a guest has.
+type claim struct {
+	Range
+	guest string
+}
+
+// claimedTwice reports addresses that overlap, at the later of both places.
+func (f *file) claimedTwice(all []claim) {
+	sorting.StableBy(all, func(a, b claim) int { return a.Range.Range.From.Compare(b.Range.Range.From) })
+	for i := 1; i < len(all); i++ {
+		one, other := all[i-1], all[i]
+		if one.Range.Range.To.Compare(other.Range.Range.From) < 0 {
+			continue
+		}
+		if one.Pos.Line > other.Pos.Line || one.Pos.Line == other.Pos.Line && one.Pos.Column > other.Pos.Column {
+			one, other = other, one
+		}
+		f.fail(other.Pos, "", "guest %s: %s is taken already, see %s", other.guest, other.Range.Range, one.Pos)
+		if all[i-1].Range.Range.To.Compare(all[i].Range.Range.To) > 0 {
+			all[i] = all[i-1] // it may reach over the next ones too
+		}
+	}
 }
 
 // guests reads what is done for the guests of the hosts of a part.
@@ -172,7 +193,7 @@ func (h *Held) Sources() addrset.Set {
 	for _, r := range h.Addresses {
 		b.AddRange(r.Range)
 	}
-	for _, text := range LinkSources {
+	for _, text := range linkSources {
 		r, err := addrset.ParseRange(text)
 		if err != nil {
 			panic(err) // of a constant
