@@ -63,4 +63,12 @@ func (q *request) asBuilt(b api.Building) error {
 	return nil
 }
 
+// detached refuses to take the host out of its fleet's hands.
+func (q *request) detached(asked bool) error {
+	if asked && q.peer.UID != 0 {
+		return onlyRoot("may detach the host from its fleet")
+	}
+	return nil
+}
+
 func onlyRoot(may string) error { return refused(api.NotAllowed, "only root %s", may) }

@@ -261,7 +261,7 @@ func (s *server) Plan(_ http.ResponseWriter, r *http.Request, _ string) {
 // Apply loads a policy.
 func (s *server) Apply(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "apply", func(q *request, in api.ApplyRequest) error {
-		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options))
+		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options), q.detached(in.Detach))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/fleet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
@@ -19,6 +20,7 @@ import (
 // It keeps nothing open in there once its context has ended.
 type space struct {
 	*Site
+	own        bool // the agent's, and none of Agent.Namespaces
 	at         *netns.Namespace
 	ctx        context.Context //nolint:containedctx // it is that of the namespace: requests end with it
 	end        context.CancelCauseFunc
@@ -28,6 +30,7 @@ type space struct {
 	look       chan func()                      // work, with all that is kept of bans noted before
 	log        atomic.Pointer[keptLog]          // nil: nothing is kept
 	drops      atomic.Pointer[engine.DropWatch] // nil: nothing counts what the kernel drops
+	inFleet    atomic.Pointer[fleet.Member]     // nil: it is of no fleet
 	readLocked chan struct{}                    // held by one of readsLocked, and for a while after it
 	keep       func(*apply.Host) keeper         // tests put another there
 }
@@ -61,6 +64,9 @@ func (s *space) live(ready func() error, due func(), drops *engine.DropWatch) {
 	parts.Go(due)
 	part(s.watch)
 	parts.Go(s.keepLog)
+	if s.own {
+		parts.Go(s.followFleet)
+	}
 	parts.Go(func() { s.watchDrops(drops) })
 	parts.Wait()
 }

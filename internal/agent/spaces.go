@@ -100,6 +100,7 @@ func (a *Agent) open(ctx context.Context, site *Site, at, named *netns.Namespace
 	}
 	name, all := site.name(), &a.spaces
 	s := newSpace(ctx, site, at)
+	s.own = named == nil
 	all.mutex.Lock()
 	all.open[name] = s
 	all.mutex.Unlock()

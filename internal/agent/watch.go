@@ -28,7 +28,7 @@ func (s *space) watch() error {
 	defer preparing.Wait()
 	prepared := 0
 	w := &drift.Watcher{
-		Host: &h, Note: s.note, Alert: s.Alerts.Send,
+		Host: &h, Note: s.note, Alert: s.Alerts.Send, Found: s.found,
 		Look: func(ctx context.Context) (g *apply.Glimpse, err error) {
 			waited := s.doBy(ctx, s.look, func() { g, err = s.Host.Glimpse(ctx) })
 			if err = cmp.Or(waited, err); err == nil && s.Published && g.Generation != prepared {

@@ -32,6 +32,9 @@ where an agent listens for the same state and network namespace, and do their wo
 themselves where none does: what they print and end with is the same. To GET /metrics it
 answers in the text format of Prometheus.
 
+Of a host of a fleet ("sluice agent enrol") it holds a connection to a controller, and brings
+the policy that the fleet signs for the host into force, on trial until its probes succeed.
+
 Root may change the firewall by the socket; group sluice may read it.
 /etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is
 one agent for a socket and for a state; a second one refuses. It needs none of its files
@@ -88,7 +91,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		},
 	}
 	cmd.Flags().String("config", config.Default, "read what it is to do from `FILE`")
-	cmd.AddCommand(newAgentCheck())
+	cmd.AddCommand(newAgentCheck(), newAgentEnrol(), newAgentLeave(), newAgentAttach())
 	cmd.Flags().String("socket", api.Socket, "listen on the socket `FILE`")
 	return cmd
 }

@@ -51,6 +51,9 @@ What stands under expect in the policy is proved before anything is loaded, as
 a list under expect, with sets, zones and services of its own. A policy that breaks it
 is refused, whatever flags are given.
 
+On a host of a fleet ("sluice agent enrol") the fleet decides which policy runs, and
+another one is refused without --detach.
+
 A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
 --force does. What locks somebody out then has to be confirmed within 60s, unless
@@ -73,6 +76,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
+	flags.Bool("detach", false, "apply it on a host of a fleet, which then decides nothing until \"sluice agent attach\"")
 	flags.Bool("no-expect", false, "do not prove what the policy is expected to do")
 	flags.Bool("no-verify", false, "do not read the rules back, and prove nothing")
 	addProfile(cmd)

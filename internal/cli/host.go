@@ -120,6 +120,7 @@ func sourcesOf(cmd *cobra.Command, offline bool) *engine.Sources {
 // request is what the flags of a command say of how a policy is built.
 func request(cmd *cobra.Command, args []string) (r engine.Request, err error) {
 	r.File = command.PolicyArgument(args)
+	r.Detach = given(cmd, "detach")
 	r.NoExpect, _ = cmd.Flags().GetBool("no-expect")
 	if r.Without, err = passesLeftOut(cmd); err != nil {
 		return r, err

@@ -109,6 +109,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	switch s.Condition {
 	case apply.Nothing:
 		fmt.Fprintln(w, "no policy runs")
+		printFleet(w, s.Fleet, here)
 		printLost(w, s)
 		return
 	case apply.Changing:
@@ -150,6 +151,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	}
 	printLost(w, s)
 	printWatched(w, s.Agent, here)
+	printFleet(w, s.Fleet, here)
 	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
 	}

@@ -20,12 +20,28 @@ func (e *UnmetError) Error() string {
 // Apply builds a policy and brings it into the kernel, and keeps it. Where nothing of
 // what it is made of has changed, and nobody has touched the ruleset, it is not built.
 // The error is an *UnmetError where an expectation fails, a *GuardError where one of the
-// host does, those of Build, and those of
+// host does, an *apply.ManagedError on a host of a fleet, those of Build, and those of
 // apply.Host.Apply.
 func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Outcome, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Apply(ctx, r, o) })
 	}
+	file := r.File
+	if r.Draft != "" { // of somebody, wherever it lies
+		file = ""
+	}
+	attach, err := h.MayApply(file, r.Detach)
+	if err != nil {
+		return nil, err
+	}
+	out, err := h.apply(ctx, r, o)
+	if err != nil {
+		attach()
+	}
+	return out, err
+}
+
+func (h *Host) apply(ctx context.Context, r Request, o apply.Options) (*apply.Outcome, error) {
 	began := time.Now()
 	p, err := h.prepare(ctx, r)
 	if err != nil {

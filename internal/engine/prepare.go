@@ -26,6 +26,8 @@ type Request struct {
 	Hits    map[string]uint64 // packets by counter, for ByHits
 	// NoExpect loads the policy whatever is expected of it.
 	NoExpect bool
+	// Detach takes a host of a fleet out of the fleet's hands: see apply.Host.MayApply.
+	Detach bool
 }
 
 // load reads the policy with those texts of parts that are broken which the running policy

@@ -39,6 +39,9 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.EditedUnread = s.Generation.Policy + ", of which this was made, is gone"
 	}
+	if s.Fleet, err = h.InFleet(); err != nil {
+		return nil, err
+	}
 	if s.Generation != nil && s.Generation.Inputs[resolve.CountryData] != "" {
 		if d := geo.WithSum(h.State, s.Generation.Inputs[resolve.CountryData]); d != nil {
 			if date := d.Info().Date; !date.IsZero() && time.Since(date) > oldCountries {

@@ -69,6 +69,9 @@ func hintOf(err error, here string) string {
 	if err == engine.ErrNotKept { //nolint:errorlint // as below
 		return "the agent keeps it, from when it runs: systemctl enable --now sluice-agent.service; sluice log --follow" + here + " shows what comes"
 	}
+	if err == apply.ErrUnmanaged { //nolint:errorlint // as below
+		return "sluice agent enrol makes it one of a fleet"
+	}
 	if err == engine.ErrNoEvents { //nolint:errorlint // as below
 		return "sysctl -w net.netfilter.nf_conntrack_events=1 has it tell, of entries that are made from then on"
 	}
@@ -127,6 +130,8 @@ func hintOf(err error, here string) string {
 		return "give --start-tracking where that is fine; it ends with the shadow"
 	case *expect.UnprovableError:
 		return "a test of fewer expectations at a time may be possible; apply --no-expect asks for none"
+	case *apply.ManagedError:
+		return fmt.Sprintf("change the policy of the fleet; --detach applies this one all the same, and sluice agent attach%s goes back to the fleet's", here)
 	case *apply.BusyError:
 		return "wait for it, or raise --wait"
 	case *engine.TooMuchError:

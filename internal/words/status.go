@@ -47,7 +47,8 @@ func refused(err error) bool {
 	var most *apply.TuningMemoryError
 	var shrunk *apply.ShrinkError
 	var policed *apply.SetByPolicyError
-	return errors.As(err, &lock) || errors.As(err, &memory) || errors.As(err, &most) || errors.As(err, &shrunk) || errors.As(err, &policed)
+	var managed *apply.ManagedError
+	return errors.As(err, &lock) || errors.As(err, &memory) || errors.As(err, &most) || errors.As(err, &shrunk) || errors.As(err, &policed) || errors.As(err, &managed)
 }
 
 func found(err error) bool {

@@ -205,8 +205,11 @@ type Allows = []struct {
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
 	// Building How a policy is built.
-	Building Building      `json:"building,omitempty"`
-	Options  ChangeOptions `json:"options,omitempty"`
+	Building Building `json:"building,omitempty"`
+
+	// Detach on a host of a fleet, take it out of the hands of the fleet; of root alone
+	Detach  bool          `json:"detach,omitempty"`
+	Options ChangeOptions `json:"options,omitempty"`
 
 	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
 	Policy PolicyFile `json:"policy"`
@@ -300,6 +303,9 @@ type CountriesUpdated = geo.UpdateResult
 
 // DeletedEntries defines model for DeletedEntries.
 type DeletedEntries = engine.DeletedEntries
+
+// Detached Who applied a policy of his own on a host of a fleet.
+type Detached = apply.Detached
 
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
@@ -453,6 +459,9 @@ type Held = program.Held
 
 // History The generations that are kept, the newest first.
 type History = apply.History
+
+// InFleet Where a host is with what its fleet desires.
+type InFleet = apply.InFleet
 
 // LiveFlow A flow that a change concerns.
 type LiveFlow = apply.LiveFlow

@@ -168,7 +168,7 @@ func (h *Host) Apply(ctx context.Context, r engine.Request, o apply.Options) (*a
 	if err != nil {
 		return here()
 	}
-	return asked(ctx, h, http.MethodPost, "apply", api.ApplyRequest{Policy: file, Building: building(r), Options: changeOptions(o)}, here)
+	return asked(ctx, h, http.MethodPost, "apply", api.ApplyRequest{Policy: file, Building: building(r), Options: changeOptions(o), Detach: r.Detach}, here)
 }
 
 // Plan asks what Apply would do.

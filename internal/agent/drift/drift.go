@@ -28,7 +28,9 @@ type Watcher struct {
 	// Restore puts back what should run; nil: nobody does.
 	Restore func(ctx context.Context, why string) error
 	Alert   func(apply.Alert)
-	Note    func(error)
+	// Found is told what differs each time that it was looked; nil: nobody is.
+	Found func([]apply.Finding)
+	Note  func(error)
 
 	state    apply.Watching
 	known    uint32    // number of the ruleset that was proved last, or is ours; 0: none
@@ -359,6 +361,9 @@ func (w *Watcher) found(g *apply.Glimpse, findings []apply.Finding, proved bool)
 	}
 	over = slices.DeleteFunc(slices.Clone(w.state.Findings), func(f apply.Finding) bool { return slices.ContainsFunc(findings, f.Same) })
 	w.state.Generation, w.state.Findings = g.Generation, findings
+	if w.Found != nil {
+		w.Found(findings)
+	}
 	if len(fresh) > 0 {
 		text := told(fresh)
 		if slices.ContainsFunc(fresh, func(f apply.Finding) bool { return f.By != "" }) {

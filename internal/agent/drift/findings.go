@@ -63,6 +63,20 @@ func findingsOf(v *engine.Verified) (out []apply.Finding) {
 	return out
 }
 
+// Differs says how what runs differs from what was meant, "" where it is proved not to.
+func Differs(v *engine.Verified) string {
+	var out []string
+	for _, f := range findingsOf(v) {
+		if f.Kind.Mends() {
+			out = append(out, f.Text)
+		}
+	}
+	if len(out) == 0 && !v.Proved {
+		return "it is not proved"
+	}
+	return strings.Join(out, "\n")
+}
+
 func unproved(err error) apply.Finding {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	return apply.Finding{Kind: apply.FoundUnproved, Text: "what runs cannot be proved: " + text}

@@ -106,7 +106,10 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		})
 	case "apply":
 		return with(o, func(in api.ApplyRequest) (any, error) {
-			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Apply(ctx, r, optionsOf(in.Options)) })
+			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) {
+				r.Detach = in.Detach
+				return d.Apply(ctx, r, optionsOf(in.Options))
+			})
 		})
 	case "plan":
 		return with(o, func(in api.PlanRequest) (any, error) {

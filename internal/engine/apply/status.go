@@ -68,6 +68,8 @@ type Status struct {
 	Dropped []Dropped `json:"dropped,omitempty"`
 	// Agent is what an agent found that looks after the rules, or did when it lived.
 	Agent *Watched `json:"agent,omitempty"`
+	// Fleet is what the host is in its fleet; nil where it is of none.
+	Fleet *InFleet `json:"fleet,omitempty"`
 }
 
 // BanCount is how many addresses, prefixes and ranges are banned.

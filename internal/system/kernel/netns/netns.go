@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -158,6 +159,33 @@ func (n *Namespace) Resolver() *net.Resolver {
 		})
 		return conn, err
 	}}
+}
+
+// Dial connects as net.Dialer does, from inside of the namespace: the standard library asks
+// for names, and tries several addresses, on threads of its choice.
+func (n *Namespace) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addresses := []string{host}
+	if _, err := netip.ParseAddr(host); err != nil {
+		if addresses, err = n.Resolver().LookupHost(ctx, host); err != nil {
+			return nil, err
+		}
+	}
+	var failed []error
+	for _, a := range addresses {
+		err := n.Do(func() error {
+			conn, err = new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(a, port))
+			return err
+		})
+		if err == nil {
+			return conn, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
 }
 
 // errEnded says that a function has ended its goroutine, as runtime.Goexit does.

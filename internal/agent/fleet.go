@@ -1,0 +1,253 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/drift"
+	"sluice/internal/agent/fleet"
+	"sluice/internal/agent/work"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/language/policy"
+)
+
+// followFleet does what the fleet desires for as long as the host is of one. Who enrols,
+// leaves or attaches the host again writes files, which are watched.
+func (s *space) followFleet() {
+	dir := filepath.Join(s.Host.Dir, apply.FleetDir)
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer watcher.Close()
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			err = watcher.Add(dir)
+		}
+	}
+	if err != nil {
+		s.note(fmt.Errorf("this host cannot be of a fleet: %w", err))
+		return
+	}
+	for s.ctx.Err() == nil {
+		ctx, stop := context.WithCancel(s.ctx)
+		m, err := s.member(dir)
+		if err != nil {
+			s.note(fmt.Errorf("what the fleet desires is not followed: %w", err))
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if m != nil {
+				s.inFleet.Store(m)
+				if err := m.Run(ctx); err != nil {
+					s.note(err)
+				}
+				s.inFleet.Store(nil)
+			}
+		}()
+		s.awaitMembership(watcher, m)
+		stop()
+		<-ended
+	}
+}
+
+// awaitMembership waits until the host may be of another fleet.
+func (s *space) awaitMembership(watcher *fsnotify.Watcher, m *fleet.Member) {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case _ = <-watcher.Errors: //nolint:staticcheck // whichever it is: events were lost
+			return
+		case e := <-watcher.Events:
+			switch filepath.Base(e.Name) {
+			case "host.json":
+				return
+			case "detached.json":
+				if m != nil {
+					m.Look()
+				}
+			}
+		}
+	}
+}
+
+// member is the host's half of its fleet; nil where it is of none.
+func (s *space) member(dir string) (*fleet.Member, error) {
+	is, err := s.Host.Membership()
+	if is == nil || err != nil {
+		return nil, err
+	}
+	believed, err := trust.OpenHost(dir)
+	if err != nil {
+		return nil, err
+	}
+	e := &fleetEngine{space: s}
+	n := &fleet.Network{Dir: dir, Host: is.Host, Trust: believed, Addresses: is.Controllers, Dialer: s.at.Dial}
+	if err := n.Open(); err != nil {
+		return nil, err
+	}
+	return &fleet.Member{
+		Dir: dir, Host: is.Host, Labels: is.Labels, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew,
+		Level: policy.Level, Version: s.Host.Version, Instance: rand.Text(), Note: s.note, Times: fleet.Usual,
+	}, nil
+}
+
+// found tells the fleet what the watch over the rules found.
+func (s *space) found(findings []apply.Finding) {
+	m := s.inFleet.Load()
+	if m == nil {
+		return
+	}
+	var differs []string
+	for _, f := range findings {
+		if f.Kind.Mends() {
+			differs = append(differs, f.Text)
+		}
+	}
+	m.Found(strings.Join(differs, "\n"))
+}
+
+// fleetEngine is the engine as a fleet has it do its work: by a process for each change, as
+// who asks by the socket has it.
+type fleetEngine struct{ *space }
+
+// byFleet is who has changed the firewall.
+var byFleet = apply.Author{Via: "fleet"}
+
+func (e *fleetEngine) order(ctx context.Context, operation string, request any, told func(api.Line)) (json.RawMessage, error) {
+	defer quieten()
+	o := work.Order{Operation: operation, Wait: restoreWait, By: byFleet}
+	var err error
+	if o.Request, err = json.Marshal(request); err != nil {
+		return nil, err
+	}
+	return work.Run(ctx, e.Command, o, told)
+}
+
+// Apply is Host.Apply. What another change is in the way of, or this agent's end, is no
+// refusal.
+func (e *fleetEngine) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*fleet.Applied, error) {
+	begun := false
+	result, err := e.order(ctx, "apply", api.ApplyRequest{
+		Policy: api.PolicyFile{File: file, Directory: filepath.Dir(file)}, Options: api.ChangeOptions{Confirm: confirm.Seconds()},
+	}, func(l api.Line) {
+		if l.Progress != nil && !begun {
+			begun = true
+			checked()
+		}
+	})
+	var f *api.Failure
+	if errors.As(err, &f) && ctx.Err() == nil && f.Kind != api.Busy && f.Kind != api.Ending {
+		return nil, &fleet.RefusedError{Why: f.Text}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out apply.Outcome
+	if err := json.Unmarshal(result, &out); err != nil {
+		return nil, err
+	}
+	a := &fleet.Applied{Generation: out.Generation, Pending: out.Pending != nil, Proved: out.Proof != nil && out.Proof.Proved}
+	if out.Pending != nil {
+		a.Until = time.Now().Add(out.Pending.Left())
+	}
+	return a, nil
+}
+
+func (e *fleetEngine) Confirm(ctx context.Context) error {
+	_, err := e.order(ctx, "confirm", nil, func(api.Line) {})
+	return err
+}
+
+func (e *fleetEngine) Rollback(ctx context.Context) error {
+	_, err := e.order(ctx, "rollback", api.RollbackRequest{}, func(api.Line) {})
+	return err
+}
+
+func (e *fleetEngine) Now(context.Context) (*fleet.Running, error) {
+	var all *apply.History
+	err := e.at.Do(func() (err error) {
+		all, err = e.Host.History()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &fleet.Running{Generation: all.Running}
+	for _, g := range all.Generations {
+		if g.Number != all.Running {
+			continue
+		}
+		out.Mark, out.File = g.Mark, g.Policy
+		if !filepath.IsAbs(out.File) {
+			out.File = filepath.Join(g.Dir, g.Policy)
+		}
+	}
+	if p := all.Pending; p != nil {
+		out.Pending, out.Until = true, time.Now().Add(p.Left())
+	}
+	return out, nil
+}
+
+func (e *fleetEngine) Verify(ctx context.Context) (string, error) {
+	v, err := worked[*engine.Verified](ctx, e.space, work.Order{Operation: "verify", Beside: true})
+	if err != nil {
+		return "", err
+	}
+	return drift.Differs(v), nil
+}
+
+// Facts are without who is logged in, and what changes all the time.
+func (e *fleetEngine) Facts(ctx context.Context) (text []byte, err error) {
+	defer quieten()
+	err = e.at.Do(func() error {
+		facts, err := engine.Facts(ctx, e.Host.State, e.Host.Namespace, nil)
+		if err != nil {
+			return err
+		}
+		facts.ReadRouting()
+		facts.SSHClients, facts.OuterFlows, facts.ConntrackCount = nil, nil, 0
+		text, err = json.Marshal(facts)
+		return err
+	})
+	return text, err
+}
+
+// Probe asks a service of this host, or of another one, whether it answers: who it is, is no
+// matter of a firewall.
+func (e *fleetEngine) Probe(ctx context.Context, probe string) error {
+	if address, is := strings.CutPrefix(probe, "tcp "); is {
+		c, err := e.at.Dial(ctx, "tcp", strings.TrimSpace(address))
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, probe, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DialContext: e.at.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("it answers %s", answer.Status)
+	}
+	return nil
+}

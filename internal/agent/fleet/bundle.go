@@ -1,0 +1,306 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/regular"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+const (
+	viewName     = "host.yaml"     // the policy that is applied
+	manifestName = "manifest.json" // as it was signed; there when all files are
+	membersName  = "members.json"  // the document, as it was signed
+	mostMembers  = 16 << 20        // bytes
+	keptBundles  = 3
+)
+
+func (m *Member) folder(bundle int64) string {
+	return filepath.Join(m.bundles(), strconv.FormatInt(bundle, 10))
+}
+
+// bundleOf is the bundle whose policy has a path; 0 for one of somebody else.
+func (m *Member) bundleOf(file string) int64 {
+	if filepath.Base(file) != viewName || filepath.Dir(filepath.Dir(file)) != m.bundles() {
+		return 0
+	}
+	n, _ := strconv.ParseInt(filepath.Base(filepath.Dir(file)), 10, 64)
+	return n
+}
+
+// have are the bundles that are here whole.
+func (m *Member) have() []int64 {
+	var out []int64
+	entries, err := os.ReadDir(m.bundles())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.note(err)
+	}
+	for _, e := range entries {
+		n, err := strconv.ParseInt(e.Name(), 10, 64)
+		if _, there := os.Lstat(filepath.Join(m.folder(n), manifestName)); err == nil && n > 0 && there == nil {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// prefetch brings a bundle here before it is wanted.
+func (m *Member) prefetch(ctx context.Context, d *wire.Desired) error {
+	if d.Prefetch == nil {
+		return nil
+	}
+	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Prefetch.Bundle, Rollout: d.Prefetch.Rollout}
+	if now := m.now(); now.Aim == a && now.Report.State == wire.StateFetched {
+		return nil
+	}
+	done := m.now().Done
+	m.begin(a, d, wire.StateNone)
+	_, err := m.files(ctx, a.Bundle)
+	if err != nil {
+		err = m.refuse(ctx, err)
+	} else {
+		m.report(func(r *wire.Report) { r.State = wire.StateFetched })
+	}
+	m.update(func(s *State) { s.Done = done })
+	return err
+}
+
+// fetch brings a bundle here, and writes the policy of this host; undo brings back the one
+// that stood there.
+func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo func(), err error) {
+	dir, err := m.files(ctx, d.Bundle)
+	if err != nil {
+		return "", nil, err
+	}
+	members, err := m.members(ctx, d.Members)
+	if err != nil {
+		return "", nil, err
+	}
+	view, err := m.view(members)
+	if err != nil {
+		return "", nil, err
+	}
+	file = filepath.Join(dir, viewName)
+	before, err := regular.Read(file, mostMembers)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		undo = func() {}
+	case err != nil:
+		return "", nil, err
+	default:
+		undo = func() {
+			if err := writeFile(file, before); err != nil {
+				m.note(err)
+			}
+		}
+	}
+	if !bytes.Equal(before, view) {
+		if err := writeFile(file, view); err != nil {
+			return "", nil, err
+		}
+	}
+	if s := m.Report().State; s == wire.StateNone || s == wire.StateRefused {
+		m.report(func(r *wire.Report) { r.State, r.Error = wire.StateFetched, "" })
+	}
+	return file, undo, nil
+}
+
+// files gives the folder of a bundle, with all files in it that are signed for this host.
+func (m *Member) files(ctx context.Context, number int64) (string, error) {
+	b, err := m.bundle(ctx, number)
+	if err != nil {
+		return "", err
+	}
+	dir := m.folder(number)
+	text, err := regular.Read(filepath.Join(dir, manifestName), b.Size)
+	if err == nil {
+		if manifest, err := b.Manifest(text); err == nil && m.whole(dir, manifest) {
+			return dir, nil
+		}
+	}
+	if text, err = m.Controllers.Blob(ctx, b.SHA256, b.Size, nil); err != nil {
+		return "", err
+	}
+	manifest, err := b.Manifest(text)
+	if err != nil {
+		return "", err
+	}
+	wanted, err := m.selected(manifest)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(m.bundles(), 0o700); err != nil {
+		return "", err
+	}
+	next, err := os.MkdirTemp(m.bundles(), ".new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(next)
+	for _, f := range wanted {
+		if err := m.file(ctx, next, f); err != nil {
+			return "", err
+		}
+	}
+	if err := writeFile(filepath.Join(next, manifestName), text); err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(next, dir)
+}
+
+// bundle is what is signed of a bundle, with what the controller shows now where that is not
+// known yet.
+func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error) {
+	b, err := m.Trust.Bundle(number, m.Level, time.Now())
+	if err == nil || !errors.Is(err, trust.ErrUnsigned) && !errors.Is(err, trust.ErrExpired) {
+		return b, err
+	}
+	t, asked := m.Controllers.Metadata(ctx)
+	if asked == nil {
+		asked = m.believe(t)
+	}
+	if asked != nil {
+		return b, fmt.Errorf("%w; %w", err, asked)
+	}
+	return m.Trust.Bundle(number, m.Level, time.Now())
+}
+
+// selected are the files that this host needs, all of which have to be there.
+func (m *Member) selected(manifest *trust.Manifest) ([]trust.File, error) {
+	files, err := manifest.Select(m.Host, m.Labels)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName {
+			return nil, &RefusedError{fmt.Sprintf("bundle %d has a file of the name %s, which the host writes itself: call it otherwise", manifest.Number, f.Path)}
+		}
+	}
+	return files, nil
+}
+
+// whole says whether a folder has what was signed, and nothing was changed since.
+func (m *Member) whole(dir string, manifest *trust.Manifest) bool {
+	files, err := m.selected(manifest)
+	for _, f := range files {
+		if err == nil {
+			var text []byte
+			if text, err = regular.Read(filepath.Join(dir, f.Path), f.Size); err == nil {
+				err = f.Check(text)
+			}
+		}
+	}
+	return err == nil
+}
+
+// file writes one file of a bundle: that of an older one where it is the same, or what the
+// controller gives.
+func (m *Member) file(ctx context.Context, dir string, f trust.File) error {
+	var older, text []byte
+	for _, n := range slices.Backward(m.have()) {
+		if had, err := regular.Read(filepath.Join(m.folder(n), f.Path), trust.MaxFile); err == nil {
+			if f.Check(had) == nil {
+				text = had
+				break
+			}
+			if older == nil {
+				older = had
+			}
+		}
+	}
+	if text == nil {
+		var err error
+		if text, err = m.Controllers.Blob(ctx, f.SHA256, f.Size, older); err != nil {
+			return err
+		}
+		if err := f.Check(text); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(dir, f.Path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return writeFile(path, text)
+}
+
+// prune removes bundles that are older than the newest ones and do not run.
+func (m *Member) prune(running int64) {
+	have := m.have()
+	for i, n := range have {
+		if i < len(have)-keptBundles && n != running {
+			if err := os.RemoveAll(m.folder(n)); err != nil {
+				m.note(err)
+			}
+		}
+	}
+}
+
+// members gives what sets by hosts and guests hold now, which a live key has signed. Without
+// a newer document it is the one from before.
+func (m *Member) members(ctx context.Context, at *wire.Blob) (map[string][]string, error) {
+	path := filepath.Join(m.Dir, membersName)
+	text, err := regular.Read(path, mostMembers)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if at != nil && (err != nil || wire.Hash(text) != at.Sha256) {
+		if text, err = m.Controllers.Blob(ctx, at.Sha256, min(at.Size, mostMembers), text); err != nil {
+			return nil, err
+		}
+		if _, _, err := m.Trust.Live(trust.KindMembers, text); err != nil {
+			return nil, err
+		}
+		if err := writeFile(path, text); err != nil {
+			return nil, err
+		}
+	}
+	if len(text) == 0 {
+		return nil, nil
+	}
+	payload, _, err := m.Trust.Live(trust.KindMembers, text)
+	if err != nil {
+		return nil, err
+	}
+	var doc struct {
+		Sets map[string][]string `json:"sets"`
+	}
+	return doc.Sets, json.Unmarshal(payload, &doc)
+}
+
+// view is the policy of this host: the fleet's, and what the host is in it.
+func (m *Member) view(members map[string][]string) ([]byte, error) {
+	out := struct {
+		Version int                 `yaml:"version"`
+		Fleet   string              `yaml:"fleet"`
+		Host    string              `yaml:"host"`
+		Labels  map[string]string   `yaml:"labels,omitempty"`
+		Members map[string][]string `yaml:"members,omitempty"`
+	}{1, "fleet.yaml", m.Host, m.Labels, members}
+	return yaml.Marshal(out)
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func atoi(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}

@@ -1,0 +1,256 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// Controllers is the way to the controllers of the fleet. Whichever of them answers will do.
+type Controllers interface {
+	Dial(ctx context.Context) (Stream, error)
+	Desired(ctx context.Context) (*wire.Desired, error)
+	Metadata(ctx context.Context) (*wire.Trust, error)
+	// Blob gives what has a hash, of at most so many bytes; from is a blob that is here, or nil.
+	Blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error)
+	// Reach says whether a connection that is made now gets an answer.
+	Reach(ctx context.Context) error
+}
+
+// Stream is wire.Conn.
+type Stream interface {
+	Send(ctx context.Context, m *wire.Message) error
+	Receive(ctx context.Context) (*wire.Message, error)
+	Ping(ctx context.Context) error
+	Cut()
+}
+
+// Engine brings policies into force, as commands do. A *RefusedError of Apply says that the
+// old policy stays, and that the same would be refused again; other errors are tried again.
+type Engine interface {
+	// Apply loads a policy, which is taken back unless it is confirmed within a time. Checked
+	// is called once it compiles and keeps what it is held to.
+	Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*Applied, error)
+	Confirm(ctx context.Context) error
+	Rollback(ctx context.Context) error
+	// Now is what should run.
+	Now(ctx context.Context) (*Running, error)
+	// Verify proves that the kernel does what runs; the text says why not, in packets.
+	Verify(ctx context.Context) (differs string, err error)
+	// Facts are those of the host, as JSON, without who is logged in.
+	Facts(ctx context.Context) ([]byte, error)
+	// Probe tries an https URL, or "tcp HOST:PORT".
+	Probe(ctx context.Context, probe string) error
+}
+
+// Applied is what an apply did.
+type Applied struct {
+	Generation int
+	Pending    bool // and until when it has to be confirmed
+	Until      time.Time
+	Proved     bool // the kernel was proved to do it
+}
+
+// Running is what should run.
+type Running struct {
+	Generation int // 0: nothing
+	File       string
+	Mark       string
+	Pending    bool
+	Until      time.Time // of what is pending
+}
+
+// RefusedError says why a policy cannot be had, whoever asks for it again.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }
+
+// Times are the pauses of a Member.
+type Times struct {
+	Reconnect time.Duration // at most, before a stream is opened again
+	Poll      time.Duration // between two questions for what is desired, some more or less
+	Ping      time.Duration // between two questions whether a stream lives
+	Dead      time.Duration // of a stream that has not answered
+	Again     time.Duration // behind what failed and is tried again, doubled up to Poll
+	Try       time.Duration // of one probe
+	Confirm   time.Duration // where nobody says how long
+}
+
+// Usual are those of agents.
+var Usual = Times{
+	Reconnect: 30 * time.Second, Poll: 5 * time.Minute, Ping: 20 * time.Second, Dead: 45 * time.Second,
+	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute,
+}
+
+// Member is a host of a fleet. Its fields are set before Run.
+type Member struct {
+	Dir         string // fleet/
+	Host        string // its id
+	Labels      map[string]string
+	Trust       *trust.Host
+	Controllers Controllers
+	Engine      Engine
+	Level       int // of the policy language that this program knows
+	Version     string
+	Instance    string // drawn anew for each agent
+	Note        func(error)
+	Times       Times
+	// Renew is called with each poll, and before a stream is opened.
+	Renew func(ctx context.Context) error
+
+	mu      sync.Mutex
+	state   State
+	saved   []byte
+	stream  Stream // nil: there is none
+	end     context.CancelCauseFunc
+	aim     aim           // that is pursued; zero: nothing is
+	wake    chan struct{} // there may be something to pursue
+	tell    chan struct{} // there is something to report
+	noted   string
+	running sync.WaitGroup
+}
+
+// Run follows the fleet until the context ends.
+func (m *Member) Run(ctx context.Context) error {
+	m.wake, m.tell = make(chan struct{}, 1), make(chan struct{}, 1)
+	if err := m.load(); err != nil {
+		return err
+	}
+	m.observe(ctx)
+	m.running.Go(func() { m.connect(ctx) })
+	m.running.Go(func() { m.poll(ctx) })
+	m.pursueAll(ctx)
+	m.running.Wait()
+	return nil
+}
+
+// note tells an error once.
+func (m *Member) note(err error) {
+	m.mu.Lock()
+	text := err.Error()
+	new := text != m.noted
+	m.noted = text
+	m.mu.Unlock()
+	if new && m.Note != nil {
+		m.Note(err)
+	}
+}
+
+// nudge has a loop go round.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one that waits already is enough
+	}
+}
+
+// sleep waits, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// jitter is any time up to d, so that hosts do not come at once.
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d) //nolint:forbidigo,gosec // hosts have to differ, and nobody gains by guessing it
+}
+
+// take takes what a controller says is desired, unless it comes late.
+func (m *Member) take(d *wire.Desired) {
+	if err := m.Trust.Accept(d.Order.Incarnation, d.Order.Revision); err != nil {
+		if !errors.Is(err, trust.ErrRolledBack) || d.Order.Incarnation != m.Trust.State().Incarnation {
+			m.note(fmt.Errorf("what the controller desires is not taken: %w", err))
+		}
+		return
+	}
+	m.mu.Lock()
+	before := m.state.Desired
+	m.state.Desired = *d
+	if m.aim != (aim{}) && m.aim != aimOf(d) {
+		m.end(errNewer)
+	}
+	m.mu.Unlock()
+	if before.Order != d.Order {
+		m.save()
+	}
+	nudge(m.wake)
+}
+
+// believe takes what is signed.
+func (m *Member) believe(t *wire.Trust) error {
+	before := m.Trust.State()
+	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, time.Now())
+	if err != nil {
+		return fmt.Errorf("what the controller shows as signed is not taken: %w", err)
+	}
+	if after := m.Trust.State(); after.TargetsVersion != before.TargetsVersion || after.RootVersion != before.RootVersion {
+		nudge(m.wake) // what was refused may be allowed by now
+	}
+	return nil
+}
+
+// poll asks for what was pushed, should that have been lost.
+func (m *Member) poll(ctx context.Context) {
+	for {
+		sleep(ctx, m.Times.Poll*4/5+jitter(m.Times.Poll*2/5))
+		if ctx.Err() != nil {
+			return
+		}
+		asking, stop := context.WithTimeout(ctx, m.Times.Dead)
+		if err := m.ask(asking); err != nil && ctx.Err() == nil {
+			m.note(err)
+		}
+		m.renew(asking)
+		stop()
+		nudge(m.wake)
+		nudge(m.tell)
+	}
+}
+
+// renew sees to the certificate. One that has expired is good for this alone.
+func (m *Member) renew(ctx context.Context) {
+	if m.Renew == nil {
+		return
+	}
+	if err := m.Renew(ctx); err != nil && ctx.Err() == nil {
+		m.note(fmt.Errorf("renew the host's certificate: %w", err))
+	}
+}
+
+func (m *Member) ask(ctx context.Context) error {
+	t, err := m.Controllers.Metadata(ctx)
+	if err == nil {
+		err = m.believe(t)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := m.Controllers.Desired(ctx)
+	if err != nil {
+		return err
+	}
+	m.take(d)
+	return nil
+}
+
+// detachedName is the file that says that somebody applied a policy of his own.
+const detachedName = "detached.json"
+
+// Look has what is desired looked at anew, as when the host was attached again.
+func (m *Member) Look() { nudge(m.wake) }
+
+func (m *Member) bundles() string { return filepath.Join(m.Dir, "bundles") }

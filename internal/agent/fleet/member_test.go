@@ -1,0 +1,282 @@
+package fleet
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/internal/fleet/wire"
+)
+
+// What is desired comes into force, each step told in its order.
+func TestConfirmed(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		s.kernel.takes = time.Second
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller", "tcp 192.0.2.7:443"}})
+		r := s.await(wire.StateConfirmed, time.Minute)
+		s.runs("one")
+		if r.Running != 1 || r.Proved.IsZero() || r.Mark != "m1" || len(r.Probes) != 2 || !r.Probes[0].Ok {
+			t.Fatalf("%+v", r)
+		}
+		var states []wire.State
+		for _, r := range s.reports {
+			if len(states) == 0 || states[len(states)-1] != r.State {
+				states = append(states, r.State)
+			}
+		}
+		if got := states[len(states)-1]; got != wire.StateConfirmed || !slices.Contains(states, wire.StateChecked) {
+			t.Fatal(states)
+		}
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("two")
+		s.desire(wire.Desired{Bundle: 1, Rollout: 2}) // the roll-out went back
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("one")
+	})
+}
+
+// Nothing that is not signed for this fleet, or comes late, is enforced, and each is told.
+func TestNotTaken(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+
+		s.desire(wire.Desired{Bundle: 7, Rollout: 2})
+		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not signed") || r.Running != 1 {
+			t.Fatalf("%+v", r)
+		}
+		late := s.desired
+		late.Order.Revision, late.Bundle = 1, 1
+		late.Rollout = 9
+		s.push(&wire.Message{Desired: &late})
+		synctest.Wait()
+		if r := s.reports[len(s.reports)-1]; r.Rollout == 9 {
+			t.Fatalf("a lower revision was taken: %+v", r)
+		}
+
+		two := s.sign("two")
+		s.tampered = true
+		s.desire(wire.Desired{Bundle: two, Rollout: 3})
+		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {
+			t.Fatalf("%+v", r)
+		}
+		s.runs("one")
+		s.tampered = false
+		s.await(wire.StateConfirmed, 20*time.Minute) // once the controller gives what was signed
+		s.runs("two")
+
+		three := s.sign("three")
+		s.next.Floor = three
+		s.sign("four")
+		s.desire(wire.Desired{Bundle: two, Rollout: 4})
+		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "floor") {
+			t.Fatalf("%+v", r)
+		}
+		s.runs("two")
+	})
+}
+
+// What the engine refuses is not asked again, unless by another roll-out.
+func TestRefusedOnce(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.kernel.refuse = "the policy breaks 1 line of /etc/sluice/guard.yaml"
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "guard.yaml") {
+			t.Fatalf("%+v", r)
+		}
+		s.kernel.refuse = ""
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		time.Sleep(time.Hour)
+		s.await(wire.StateRefused, time.Minute)
+		if len(s.kernel.seen) != 1 {
+			t.Fatalf("asked %d times", len(s.kernel.seen))
+		}
+		s.desire(wire.Desired{Bundle: 1, Rollout: 2})
+		s.await(wire.StateConfirmed, time.Minute)
+	})
+}
+
+// The probes decide: of a policy that cuts the host off, the connection from before is the
+// witness; without it the engine's own watcher goes back.
+func TestReverted(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   func(*kernel)
+		after time.Duration
+		want  string
+	}{
+		"probe":      {func(k *kernel) { k.failed = "tcp 192.0.2.7:443" }, 10 * time.Second, "probe tcp 192.0.2.7:443: connection refused"},
+		"new cut":    {func(k *kernel) { k.severs = true }, 10 * time.Second, "the one from before still does"},
+		"all is cut": {func(k *kernel) { k.kills = true }, 3 * time.Minute, "by no connection"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *stage) {
+				_, end := s.member()
+				defer end()
+				probes := []string{"controller", "tcp 192.0.2.7:443"}
+				s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: probes})
+				s.await(wire.StateConfirmed, time.Minute)
+				two := s.sign("two")
+				c.set(s.kernel)
+				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: probes, ConfirmSeconds: 60})
+				r := s.await(wire.StateReverted, c.after)
+				s.runs("one")
+				if !strings.Contains(r.Error, c.want) || r.Running != 1 || r.Proved.IsZero() {
+					t.Fatalf("%+v", r)
+				}
+				s.kernel.severs, s.kernel.kills, s.kernel.failed = false, false, ""
+				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: probes})
+				time.Sleep(time.Hour)
+				s.runs("one") // not again by the same roll-out
+				s.desire(wire.Desired{Bundle: two, Rollout: 3, Probes: probes})
+				s.await(wire.StateConfirmed, time.Minute)
+				s.runs("two")
+			})
+		})
+	}
+}
+
+// Nothing is applied that a controller could not be asked about afterwards.
+func TestUnreachableBefore(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{})
+		synctest.Wait()
+		s.blobs = nil
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller"}})
+		time.Sleep(time.Minute)
+		if len(s.kernel.seen) != 0 {
+			t.Fatal("applied")
+		}
+	})
+}
+
+// The newest word counts: what is under way for an older one ends, and is taken back.
+func TestSuperseded(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		two := s.sign("two")
+		s.kernel.kills = true
+		s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 600})
+		time.Sleep(20 * time.Second)
+		s.kernel.kills = false
+		s.cut, s.dead = false, false
+		three := s.sign("three")
+		s.desire(wire.Desired{Bundle: three, Rollout: 3})
+		s.await(wire.StateConfirmed, 10*time.Minute)
+		s.runs("three")
+	})
+}
+
+// An agent that starts anew ends the trial that it finds, or finds it ended.
+func TestRestart(t *testing.T) {
+	for name, away := range map[string]time.Duration{"in time": time.Second, "too late": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, s *stage) {
+				_, end := s.member()
+				s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+				s.await(wire.StateConfirmed, time.Minute)
+				two := s.sign("two")
+				s.kernel.kills = true
+				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 60})
+				time.Sleep(5 * time.Second)
+				end()
+				s.kernel.kills = false
+				if away < time.Minute {
+					s.cut, s.dead = false, false
+				}
+				time.Sleep(away)
+				_, end = s.member()
+				defer end()
+				if away < time.Minute {
+					s.await(wire.StateConfirmed, time.Minute)
+					s.runs("two")
+					return
+				}
+				r := s.await(wire.StateReverted, time.Minute)
+				s.runs("one")
+				if r.Running != 1 || !strings.Contains(r.Error, "while no agent ran") {
+					t.Fatalf("%+v", r)
+				}
+			})
+		})
+	}
+}
+
+// A bundle that is fetched beforehand is here, and what runs stays.
+func TestPrefetch(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		m, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Prefetch: &wire.Prefetch{Bundle: two, Rollout: 2}})
+		if r := s.await(wire.StateFetched, time.Minute); r.Bundle != two || r.Rollout != 2 || r.Running != 1 {
+			t.Fatalf("%+v", r)
+		}
+		s.runs("one")
+		if have := m.have(); !slices.Equal(have, []int64{1, 2}) {
+			t.Fatal(have)
+		}
+		s.blobs = nil
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("two")
+		// What somebody edits on the disk is not what was signed.
+		check(t, os.WriteFile(filepath.Join(m.folder(1), "parts", "10-base.yaml"), []byte("own"), 0o600))
+		s.desire(wire.Desired{Bundle: 1, Rollout: 2})
+		time.Sleep(time.Minute)
+		s.runs("two")
+	})
+}
+
+// What a stream loses the next question brings, and a stream that died in silence is noticed.
+func TestSilentDeath(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.dead = true
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2}) // pushed into nothing
+		time.Sleep(46 * time.Second)
+		s.dead = false
+		s.await(wire.StateConfirmed, 31*time.Second)
+		if len(s.hellos) != 2 {
+			t.Fatalf("%d streams", len(s.hellos))
+		}
+	})
+}
+
+// A host whose owner has applied a policy of his own is left alone, and says so.
+func TestDetached(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		m, end := s.member()
+		defer end()
+		check(t, os.WriteFile(filepath.Join(s.dir, detachedName), nil, 0o600))
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		time.Sleep(time.Minute)
+		if r := m.Report(); !strings.Contains(r.Error, "detached") || len(s.kernel.seen) > 0 {
+			t.Fatalf("%+v", r)
+		}
+		check(t, os.Remove(filepath.Join(s.dir, detachedName)))
+		s.await(wire.StateConfirmed, 10*time.Minute)
+	})
+}

@@ -1,0 +1,179 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sluice/internal/base/regular"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+const (
+	keyName = "key.pem"
+	maxKey  = 1 << 20
+)
+
+// Dialer connects as net.Dialer does, from where the host is.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Network is Controllers over TLS. Its fields are set before it is used.
+type Network struct {
+	Dir       string // has the key
+	Host      string // its id
+	Trust     *trust.Host
+	Addresses []string // HOST:PORT of controllers
+	Dialer    Dialer
+
+	mu          sync.Mutex
+	certificate *tls.Certificate
+	client      *http.Client // whose connections are used again
+}
+
+// Open reads the host's key.
+func (n *Network) Open() error {
+	text, err := regular.Read(filepath.Join(n.Dir, keyName), maxKey)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(n.Dir, keyName), err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.client != nil {
+		n.client.CloseIdleConnections()
+	}
+	n.certificate, n.client = &pair, clientOf(n.Trust.ClientTLS(&pair, time.Now), n.Dialer)
+	return nil
+}
+
+// clientOf speaks HTTP/1.1, which a stream needs.
+func clientOf(config *tls.Config, dial Dialer) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: dial, TLSClientConfig: config, MaxIdleConns: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: time.Minute,
+	}}
+}
+
+func (n *Network) now() (*http.Client, *tls.Certificate) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.client, n.certificate
+}
+
+// any asks controllers until one answers, in no order.
+func (n *Network) any(ctx context.Context, ask func(base string) error) error {
+	var failed []error
+	for _, i := range rand.Perm(len(n.Addresses)) { //nolint:forbidigo,gosec // hosts have to differ, and nobody gains by guessing it
+		err := ask("https://" + n.Addresses[i])
+		if err == nil {
+			return nil
+		}
+		var f *wire.Failure
+		if ctx.Err() != nil || errors.As(err, &f) && f.Kind != wire.KindBusy && f.Kind != wire.KindUnavailable {
+			return err
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// Dial opens a stream.
+func (n *Network) Dial(ctx context.Context) (s Stream, err error) {
+	client, _ := n.now()
+	err = n.any(ctx, func(base string) error {
+		c, err := wire.Dial(ctx, client, base)
+		if err == nil {
+			s = c
+		}
+		return err
+	})
+	return s, err
+}
+
+func asked[T any](ctx context.Context, n *Network, ask func(*wire.Client) (T, error)) (out T, err error) {
+	client, _ := n.now()
+	err = n.any(ctx, func(base string) (err error) {
+		out, err = ask(&wire.Client{HTTP: client, Base: base})
+		return err
+	})
+	return out, err
+}
+
+// Desired asks for what is desired.
+func (n *Network) Desired(ctx context.Context) (*wire.Desired, error) {
+	return asked(ctx, n, func(c *wire.Client) (*wire.Desired, error) { return c.Desired(ctx) })
+}
+
+// Metadata asks for what is signed.
+func (n *Network) Metadata(ctx context.Context) (*wire.Trust, error) {
+	return asked(ctx, n, func(c *wire.Client) (*wire.Trust, error) { return c.Trust(ctx) })
+}
+
+// Blob asks for a blob.
+func (n *Network) Blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error) {
+	return asked(ctx, n, func(c *wire.Client) ([]byte, error) { return c.Blob(ctx, hash, most, from) })
+}
+
+// Reach asks over a connection that is made for it.
+func (n *Network) Reach(ctx context.Context) error {
+	_, certificate := n.now()
+	fresh := clientOf(n.Trust.ClientTLS(certificate, time.Now), n.Dialer)
+	defer fresh.CloseIdleConnections()
+	return n.any(ctx, func(base string) error {
+		_, err := (&wire.Client{HTTP: fresh, Base: base}).Desired(ctx)
+		return err
+	})
+}
+
+// Renew gets a new key and certificate where the certificate is in the second half of its
+// time.
+func (n *Network) Renew(ctx context.Context) error {
+	_, have := n.now()
+	if time.Now().Before(trust.HalfLife(have.Leaf)) {
+		return nil
+	}
+	key, request, err := trust.NewRequest(n.Host)
+	if err != nil {
+		return err
+	}
+	out, err := asked(ctx, n, func(c *wire.Client) (*wire.Renewed, error) {
+		return c.Renew(ctx, &wire.Renew{Request: string(request)})
+	})
+	if err != nil {
+		return err
+	}
+	if err := keepKey(n.Dir, key, out.Certificate); err != nil {
+		return err
+	}
+	return n.Open()
+}
+
+// keepKey writes a key with its certificate, which have to be each other's.
+func keepKey(dir string, key []byte, chain string) error {
+	if _, err := tls.X509KeyPair([]byte(chain), key); err != nil {
+		return fmt.Errorf("the certificate that the controller made: %w", err)
+	}
+	return writeFile(filepath.Join(dir, keyName), append(append([]byte{}, key...), chain...))
+}
+
+// forget removes what a host has of a fleet, but for the policies.
+func forget(dir string, names ...string) error {
+	var errs []error
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

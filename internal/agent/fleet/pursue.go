@@ -1,0 +1,330 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// errNewer ends what is under way for a newer word of the controller.
+var errNewer = errors.New("the controller desires something else by now")
+
+// pursueAll brings into force what is desired, until the context ends.
+func (m *Member) pursueAll(ctx context.Context) {
+	again := m.Times.Again
+	var retry <-chan time.Time
+	nudge(m.wake) // what an agent before did not end
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		case <-retry:
+		}
+		m.mu.Lock()
+		d := m.state.Desired
+		var doing context.Context
+		doing, m.end = context.WithCancelCause(ctx)
+		m.aim = aimOf(&d)
+		m.mu.Unlock()
+		err := m.pursue(doing, &d)
+		m.mu.Lock()
+		newer := context.Cause(doing) != nil
+		m.end(nil)
+		m.aim = aim{}
+		m.mu.Unlock()
+		retry = nil
+		switch {
+		case newer:
+			nudge(m.wake)
+		case err == nil:
+			again = m.Times.Again
+		default:
+			m.note(err)
+			m.report(func(r *wire.Report) { r.Error = short(err) })
+			retry = time.After(again/2 + jitter(again))
+			again = min(2*again, m.Times.Poll)
+		}
+	}
+}
+
+// short is an error as it is reported.
+func short(err error) string {
+	const most = 4000
+	text := err.Error()
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}
+
+// pursue is one attempt. The error is of one that is to be tried again.
+func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
+	if m.detached() {
+		m.report(func(r *wire.Report) {
+			r.Order, r.Error = d.Order, "a policy of the host's own runs: somebody has detached it from the fleet"
+		})
+		return nil
+	}
+	switch now := m.now(); {
+	case d.Bundle == 0 || now.Done == aimOf(d):
+		m.report(func(r *wire.Report) { r.Order = d.Order })
+		return m.prefetch(ctx, d)
+	case now.Aim != aimOf(d):
+		m.begin(aimOf(d), d, wire.StateNone)
+	default:
+		m.report(func(r *wire.Report) { r.Order = d.Order })
+	}
+	file, undo, err := m.fetch(ctx, d)
+	if err != nil {
+		return m.refuse(ctx, err)
+	}
+	err = m.bring(ctx, d, file)
+	if r := m.Report().State; r == wire.StateRefused || r == wire.StateReverted {
+		undo()
+	}
+	return err
+}
+
+// begin is where a report of something else begins.
+func (m *Member) begin(a aim, d *wire.Desired, state wire.State) {
+	m.update(func(s *State) {
+		s.Aim, s.Done = a, aim{}
+		r := &s.Report
+		r.Order, r.Rollout, r.Bundle, r.State, r.Error, r.Probes = d.Order, a.Rollout, a.Bundle, state, "", nil
+	})
+}
+
+// refuse reports what is not put into force. What the signatures forbid is asked again when
+// they are others; the error is of what may be over by itself.
+func (m *Member) refuse(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var refused *RefusedError
+	final := errors.As(err, &refused)
+	if !final && !distrusted(err) {
+		return err
+	}
+	m.fail(wire.StateRefused, err, final)
+	return nil
+}
+
+// fail reports the end of an attempt; final says that it is not made again.
+func (m *Member) fail(state wire.State, err error, final bool) {
+	m.note(err)
+	m.update(func(s *State) {
+		s.Report.State, s.Report.Error = state, short(err)
+		if final {
+			s.Done = s.Aim
+		}
+	})
+}
+
+// distrusted says that an error is of what is signed, or is not.
+func distrusted(err error) bool {
+	for _, is := range []error{
+		trust.ErrMalformed, trust.ErrTooLarge, trust.ErrUnsigned, trust.ErrThreshold, trust.ErrBelowFloor, trust.ErrExpired,
+		trust.ErrForeignFleet, trust.ErrRolledBack, trust.ErrHash, trust.ErrLevel,
+	} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// bring applies a policy on trial, and ends the trial.
+func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error {
+	now, err := m.Engine.Now(ctx)
+	if err != nil {
+		return err
+	}
+	ours := m.Report().State
+	onTrial := now.Pending && now.File == file && (ours == wire.StatePending || ours == wire.StateProved)
+	if now.Pending && !onTrial {
+		return fmt.Errorf("generation %d waits for its confirmation, and nothing else is applied meanwhile", now.Generation)
+	}
+	if !onTrial && (ours == wire.StatePending || ours == wire.StateProved) && (now.File != file || now.Generation != atoi(m.Report().Generation)) {
+		m.back(ctx, errors.New("it was not confirmed in time, and taken back while no agent ran"))
+		return nil
+	}
+	a := &Applied{Generation: now.Generation, Pending: now.Pending, Until: now.Until}
+	if !onTrial {
+		if err := m.reachable(ctx, d); err != nil {
+			return err
+		}
+		if a, err = m.apply(ctx, d, file); err != nil {
+			return m.refuse(ctx, err)
+		}
+	}
+	return m.try(ctx, d, a)
+}
+
+// reachable proves beforehand what the probes ask for afterwards: a policy cannot be judged
+// by a controller that cannot be reached without it.
+func (m *Member) reachable(ctx context.Context, d *wire.Desired) error {
+	if !asksController(d) {
+		return nil
+	}
+	if err := m.Controllers.Reach(ctx); err != nil {
+		return fmt.Errorf("bundle %d is not applied before a controller can be reached, which its roll-out asks for: %w", d.Bundle, err)
+	}
+	return nil
+}
+
+func (m *Member) apply(ctx context.Context, d *wire.Desired, file string) (*Applied, error) {
+	confirm := time.Duration(d.ConfirmSeconds) * time.Second
+	if confirm == 0 {
+		confirm = m.Times.Confirm
+	}
+	a, err := m.Engine.Apply(ctx, file, confirm, func() {
+		m.report(func(r *wire.Report) { r.State = wire.StateChecked })
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.report(func(r *wire.Report) { r.State, r.Generation = wire.StatePending, itoa(a.Generation) })
+	m.observe(ctx)
+	return a, nil
+}
+
+// try proves what is on trial, asks its probes, and confirms it or goes back.
+func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
+	deadline := ctx
+	if a.Pending {
+		var stop context.CancelFunc
+		deadline, stop = context.WithDeadlineCause(ctx, a.Until, errLate)
+		defer stop()
+	}
+	if !a.Proved {
+		differs, err := m.Engine.Verify(deadline)
+		if err == nil && differs != "" {
+			err = errors.New("the kernel does not do what the policy says: " + differs)
+		}
+		if err != nil {
+			return m.undo(ctx, a, err)
+		}
+	}
+	m.report(func(r *wire.Report) {
+		now := time.Now().Truncate(time.Second)
+		r.State, r.Proved, r.Verified = wire.StateProved, now, now
+	})
+	if err := m.probe(deadline, d); err != nil {
+		return m.undo(ctx, a, err)
+	}
+	if a.Pending {
+		if err := m.Engine.Confirm(deadline); err != nil {
+			return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
+		}
+	}
+	m.update(func(s *State) {
+		s.Report.State, s.Report.Error, s.Done = wire.StateConfirmed, "", s.Aim
+	})
+	m.prune(d.Bundle)
+	return nil
+}
+
+// errLate says that nobody has confirmed in time.
+var errLate = errors.New("the time in which it has to be confirmed is over")
+
+// undo goes back from what is on trial. Where both the policy and the way to the controller
+// are dead, the engine's own watcher does it, controller or not.
+func (m *Member) undo(ctx context.Context, a *Applied, why error) error {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errNewer) {
+		return context.Cause(ctx) // the agent ends: the next one goes on, or the watcher goes back
+	}
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), m.Times.Dead)
+	defer stop()
+	if !a.Pending {
+		// It ran before, and was confirmed: there is nothing to go back from.
+		if errors.Is(context.Cause(ctx), errNewer) {
+			return errNewer
+		}
+		m.fail(wire.StateRefused, why, true)
+		return nil
+	}
+	var wait *unknownError
+	if errors.As(why, &wait) {
+		sleep(ctx, time.Until(a.Until))
+		if context.Cause(ctx) == nil {
+			sleep(ctx, time.Second) // for the watcher
+		}
+	}
+	now, err := m.Engine.Now(ending)
+	if err == nil && now.Pending && now.Generation == a.Generation {
+		err = m.Engine.Rollback(ending)
+	}
+	if err != nil {
+		why = fmt.Errorf("%w; going back: %w", why, err)
+	}
+	m.back(ending, why)
+	if errors.Is(context.Cause(ctx), errNewer) {
+		return errNewer
+	}
+	return nil
+}
+
+// back reports that an older policy runs again.
+func (m *Member) back(ctx context.Context, why error) {
+	m.observe(ctx)
+	m.fail(wire.StateReverted, why, true)
+	m.reprove(ctx)
+}
+
+// observe reports what should run.
+func (m *Member) observe(ctx context.Context) {
+	now, err := m.Engine.Now(ctx)
+	if err != nil {
+		m.note(err)
+		return
+	}
+	m.report(func(r *wire.Report) {
+		running, generation := m.bundleOf(now.File), itoa(now.Generation)
+		if r.Running != running || r.Mark != now.Mark {
+			r.Proved, r.Drift = time.Time{}, ""
+		}
+		r.Running, r.Generation, r.Mark = running, generation, now.Mark
+	})
+}
+
+// reprove says since when what runs again is proved.
+func (m *Member) reprove(ctx context.Context) {
+	if m.Report().Running == 0 {
+		return
+	}
+	differs, err := m.Engine.Verify(ctx)
+	if err != nil {
+		m.note(fmt.Errorf("what runs again is not proved: %w", err))
+		return
+	}
+	m.Found(differs)
+}
+
+// foundTime is how often it is told that nothing differs still.
+const foundTime = time.Hour
+
+// Found takes what the agent's watch over the rules found last: how what runs differs from
+// what was meant, in packets; "" says that it was proved not to.
+func (m *Member) Found(differs string) {
+	const most = 4000
+	differs = differs[:min(len(differs), most)]
+	now := time.Now().Truncate(time.Second)
+	if r := m.Report(); r.Drift == differs && (differs != "" || !r.Proved.IsZero() && now.Sub(r.Verified) < foundTime) {
+		return
+	}
+	m.report(func(r *wire.Report) {
+		if r.Drift = differs; differs != "" {
+			r.Proved = time.Time{}
+			return
+		}
+		r.Verified = now
+		if r.Proved.IsZero() && r.Running != 0 {
+			r.Proved = now
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"sluice/internal/base/regular"
+	"sluice/internal/fleet/wire"
+)
+
+// State is what the next agent has to know.
+type State struct {
+	Desired wire.Desired `json:"desired"` // that was taken last
+	Report  wire.Report  `json:"report"`
+	Aim     aim          `json:"aim"`  // what Report is about
+	Done    aim          `json:"done"` // that was confirmed, or is not tried again
+	// Reached is when a controller answered last, and Lost since when none does.
+	Reached time.Time `json:"reached,omitzero"`
+	Lost    time.Time `json:"lost,omitzero"`
+	Why     string    `json:"why,omitempty"` // with Lost
+}
+
+// aim is what is pursued, and once alone. The numbers of roll-outs come again in another
+// incarnation.
+type aim struct {
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Bundle      int64  `json:"bundle,omitempty"`
+	Rollout     int64  `json:"rollout,omitempty"`
+	Members     string `json:"members,omitempty"` // hash of the document
+}
+
+func aimOf(d *wire.Desired) aim {
+	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Bundle, Rollout: d.Rollout}
+	if d.Members != nil {
+		a.Members = d.Members.Sha256
+	}
+	return a
+}
+
+const (
+	stateName = "state.json"
+	maxState  = 1 << 20
+)
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, data []byte) error {
+	return renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+}
+
+func (m *Member) load() error {
+	m.state.Report.State = wire.StateNone
+	text, err := regular.Read(filepath.Join(m.Dir, stateName), maxState)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &m.state)
+	}
+	if err != nil { // what is desired comes again
+		m.state = State{Report: wire.Report{State: wire.StateNone}}
+		m.note(fmt.Errorf("what was done for the fleet is not known any more: %w", err))
+	}
+	m.saved = text
+	return nil
+}
+
+// save writes the state down. Where the disk takes nothing, it is told and not known to the
+// next agent, which asks the kernel what became of it.
+func (m *Member) save() {
+	m.mu.Lock()
+	text, err := json.Marshal(m.state)
+	same := bytes.Equal(text, m.saved)
+	if err == nil && !same {
+		if err = writeFile(filepath.Join(m.Dir, stateName), text); err == nil {
+			m.saved = text
+		}
+	}
+	m.mu.Unlock()
+	if err != nil {
+		m.note(fmt.Errorf("write down what is done for the fleet: %w", err))
+	}
+}
+
+// update changes the state, writes it down and has what is reported told.
+func (m *Member) update(change func(*State)) {
+	m.mu.Lock()
+	change(&m.state)
+	m.mu.Unlock()
+	m.save()
+	nudge(m.tell)
+}
+
+// report changes what is reported.
+func (m *Member) report(change func(*wire.Report)) {
+	m.update(func(s *State) { change(&s.Report) })
+}
+
+// now is a copy of the state.
+func (m *Member) now() State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state
+}
+
+// Report is where the host is.
+func (m *Member) Report() wire.Report { return m.now().Report }
+
+// detached says whether somebody applied a policy of his own.
+func (m *Member) detached() bool {
+	_, err := os.Lstat(filepath.Join(m.Dir, detachedName))
+	return err == nil
+}

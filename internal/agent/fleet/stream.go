@@ -1,0 +1,182 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/wire"
+)
+
+// connect holds a stream to a controller.
+func (m *Member) connect(ctx context.Context) {
+	for wait := time.Duration(0); ctx.Err() == nil; {
+		sleep(ctx, wait)
+		dialing, stop := context.WithTimeout(ctx, m.Times.Dead)
+		m.renew(dialing)
+		s, err := m.Controllers.Dial(dialing)
+		stop()
+		if err == nil {
+			err = m.converse(ctx, s)
+		}
+		if ctx.Err() == nil {
+			m.lost(err)
+		}
+		wait = jitter(m.Times.Reconnect)
+		if f := (*wire.Failure)(nil); errors.As(err, &f) && (f.Kind == wire.KindRevoked || f.Kind == wire.KindTaken) {
+			wait += m.Times.Poll
+		}
+	}
+}
+
+func (m *Member) lost(err error) {
+	m.note(fmt.Errorf("no controller of the fleet is connected: %w", err))
+	m.mu.Lock()
+	if m.state.Lost.IsZero() {
+		m.state.Lost = time.Now().Truncate(time.Second)
+	}
+	m.state.Why = err.Error()
+	m.mu.Unlock()
+	m.save()
+}
+
+func (m *Member) reached() {
+	m.mu.Lock()
+	m.state.Reached, m.state.Lost, m.state.Why, m.noted = time.Now().Truncate(time.Second), time.Time{}, "", ""
+	m.mu.Unlock()
+	m.save()
+}
+
+// converse uses a stream until it ends.
+func (m *Member) converse(ctx context.Context, s Stream) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer s.Cut()
+	if err := m.send(ctx, s, &wire.Message{Hello: m.hello(ctx)}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.stream = s
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.stream = nil
+		m.mu.Unlock()
+	}()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { end(m.tellAll(ctx, s)) })
+	parts.Go(func() { end(m.ping(ctx, s)) })
+	defer context.AfterFunc(ctx, s.Cut)()
+	for first := true; ; first = false {
+		in, err := s.Receive(ctx)
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			end(err)
+			return err
+		}
+		if first {
+			m.reached()
+		}
+		if err := m.hear(ctx, in, s); err != nil {
+			end(err)
+			return err
+		}
+	}
+}
+
+func (m *Member) hello(ctx context.Context) *wire.Hello {
+	trusted, report := m.Trust.State(), m.Report()
+	h := &wire.Hello{
+		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.Labels, Have: m.have(),
+		Root: trusted.RootVersion, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
+	}
+	facts, err := m.Engine.Facts(ctx)
+	if err != nil {
+		m.note(fmt.Errorf("the facts of the host cannot be told to the fleet: %w", err))
+		return h
+	}
+	sum := sha256.Sum256(facts)
+	h.Facts = hex.EncodeToString(sum[:])
+	return h
+}
+
+// send gives the other side a while to take a message.
+func (m *Member) send(ctx context.Context, s Stream, out *wire.Message) error {
+	ctx, stop := context.WithTimeout(ctx, m.Times.Dead)
+	defer stop()
+	return s.Send(ctx, out)
+}
+
+// tellAll sends the newest report, as often as it changes.
+func (m *Member) tellAll(ctx context.Context, s Stream) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.tell:
+			report := m.Report()
+			if err := m.send(ctx, s, &wire.Message{Report: &report}); err != nil {
+				nudge(m.tell) // for the next stream
+				return err
+			}
+		}
+	}
+}
+
+var errDead = errors.New("the controller does not answer any more")
+
+// alive says whether a stream lives.
+func (m *Member) alive(ctx context.Context, s Stream, within time.Duration) error {
+	ctx, stop := context.WithTimeoutCause(ctx, within, errDead)
+	defer stop()
+	if err := s.Ping(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	return nil
+}
+
+func (m *Member) ping(ctx context.Context, s Stream) error {
+	for {
+		if sleep(ctx, m.Times.Ping); ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := m.alive(ctx, s, m.Times.Dead-m.Times.Ping); err != nil {
+			return err
+		}
+	}
+}
+
+// hear does what a message asks for.
+func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream) error {
+	switch {
+	case in.Refused != nil:
+		return in.Refused
+	case in.Drain != nil:
+		sleep(ctx, jitter(time.Duration(in.Drain.WithinSeconds)*time.Second))
+		return errors.New("the controller ends")
+	case in.Trust != nil:
+		if err := m.believe(in.Trust); err != nil {
+			m.note(err)
+		}
+	case in.Desired != nil:
+		m.take(in.Desired)
+	case in.Ask != nil && in.Ask.What == wire.QuestionFacts:
+		facts, err := m.Engine.Facts(ctx)
+		if err != nil {
+			m.note(fmt.Errorf("the facts of the host cannot be told to the fleet: %w", err))
+			break
+		}
+		return m.send(ctx, s, &wire.Message{Facts: &wire.Facts{Facts: facts}})
+	}
+	return nil
+}
