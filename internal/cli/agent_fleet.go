@@ -200,17 +200,26 @@ func printFleet(w io.Writer, f *apply.InFleet, here string) {
 	}
 	fmt.Fprintf(w, "fleet        %s\n", command.PlainName(text))
 	if f.Error != "" && f.Detached == nil {
-		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "31", "fleet"), strings.ReplaceAll(command.PlainName(f.Error), "\n", "\n             "))
+		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "31", "fleet"), plainLines(f.Error))
 	}
 	if d := f.Detached; d != nil {
 		fmt.Fprintf(w, "%s        detached since %s%s: sluice agent attach%s has the fleet decide again\n", command.Paint(w, "33", "fleet"), d.Time.Local().Format(time.DateTime), by(d.By), here)
 	}
 	switch {
 	case !f.Lost.IsZero():
-		fmt.Fprintf(w, "%s        no controller is reached since %s: %s\n", command.Paint(w, "33", "fleet"), f.Lost.Local().Format(time.DateTime), command.PlainName(f.Why))
+		fmt.Fprintf(w, "%s        no controller is reached since %s: %s\n", command.Paint(w, "33", "fleet"), f.Lost.Local().Format(time.DateTime), plainLines(f.Why))
 	case f.Reached.IsZero():
 		fmt.Fprintf(w, "%s        no controller was reached yet: is sluice-agent.service running?\n", command.Paint(w, "33", "fleet"))
 	}
+}
+
+// plainLines is a text of another machine below a label.
+func plainLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = command.PlainName(lines[i])
+	}
+	return strings.Join(lines, "\n             ")
 }
 
 // labelsText is labels as selectors write them.

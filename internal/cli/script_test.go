@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"sluice/internal/engine"
+	fleet "sluice/internal/fleet/cli"
 	lab "sluice/internal/lab/cli"
 	"sluice/internal/lab/testnet"
 
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(Main(os.Args[1:]))
 		},
+		"sluice-controller": func() { os.Exit(fleet.Main(os.Args[1:])) },
 		"sluice-lab": func() { os.Exit(lab.Main(os.Args[1:])) },
 	})
 }
@@ -62,7 +64,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_prometheus", "agent_users", "day", // start their own
+	"agent", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_fleet", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_prometheus", "agent_users", "day", // start their own
 	"log", // it reads the group itself
 	// They look at what sync brings in, which an agent does at once.
 	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",

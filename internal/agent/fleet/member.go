@@ -105,16 +105,17 @@ type Member struct {
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
 
-	mu      sync.Mutex
-	state   State
-	saved   []byte
-	stream  Stream // nil: there is none
-	end     context.CancelCauseFunc
-	aim     aim           // that is pursued; zero: nothing is
-	wake    chan struct{} // there may be something to pursue
-	tell    chan struct{} // there is something to report
-	noted   string
-	running sync.WaitGroup
+	mu         sync.Mutex
+	state      State
+	saved      []byte
+	stream     Stream // nil: there is none
+	end        context.CancelCauseFunc
+	aim        aim           // that is pursued; zero: nothing is
+	wake       chan struct{} // there may be something to pursue
+	tell       chan struct{} // there is something to report
+	noted      string
+	distrusted string // why what the controller shows is not believed
+	running    sync.WaitGroup
 }
 
 // Run follows the fleet until the context ends.
@@ -171,6 +172,9 @@ func jitter(d time.Duration) time.Duration {
 
 // take takes what a controller says is desired, unless it comes late.
 func (m *Member) take(d *wire.Desired) {
+	if d.Bundle == 0 && m.Trust.State().Incarnation == 0 {
+		return // nothing was ever signed, and nothing is desired
+	}
 	if err := m.Trust.Accept(d.Order.Incarnation, d.Order.Revision); err != nil {
 		if !errors.Is(err, trust.ErrRolledBack) || d.Order.Incarnation != m.Trust.State().Incarnation {
 			m.note(fmt.Errorf("what the controller desires is not taken: %w", err))
@@ -195,12 +199,37 @@ func (m *Member) believe(t *wire.Trust) error {
 	before := m.Trust.State()
 	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, time.Now())
 	if err != nil {
-		return fmt.Errorf("what the controller shows as signed is not taken: %w", err)
+		err = fmt.Errorf("what the controller shows as signed is not taken: %w", err)
+	}
+	m.distrust(err)
+	if err != nil {
+		return err
 	}
 	if after := m.Trust.State(); after.TargetsVersion != before.TargetsVersion || after.RootVersion != before.RootVersion {
 		nudge(m.wake) // what was refused may be allowed by now
 	}
 	return nil
+}
+
+// distrust reports why nothing new is believed, for as long as that is so: a clock that is
+// wrong shows so.
+func (m *Member) distrust(err error) {
+	text := ""
+	if err != nil {
+		text = short(err)
+	}
+	m.mu.Lock()
+	before := m.distrusted
+	m.distrusted = text
+	m.mu.Unlock()
+	if text == before {
+		return
+	}
+	m.report(func(r *wire.Report) {
+		if r.Error == "" || r.Error == before {
+			r.Error = text
+		}
+	})
 }
 
 // poll asks for what was pushed, should that have been lost.
@@ -250,7 +279,15 @@ func (m *Member) ask(ctx context.Context) error {
 // detachedName is the file that says that somebody applied a policy of his own.
 const detachedName = "detached.json"
 
-// Look has what is desired looked at anew, as when the host was attached again.
-func (m *Member) Look() { nudge(m.wake) }
+// Look is to be called when the host was detached, or attached again: what was confirmed
+// need not be what runs.
+func (m *Member) Look() {
+	m.update(func(s *State) {
+		if s.Report.State == wire.StateConfirmed {
+			s.Done = aim{}
+		}
+	})
+	nudge(m.wake)
+}
 
 func (m *Member) bundles() string { return filepath.Join(m.Dir, "bundles") }

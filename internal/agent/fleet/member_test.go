@@ -64,6 +64,13 @@ func TestNotTaken(t *testing.T) {
 			t.Fatalf("a lower revision was taken: %+v", r)
 		}
 
+		signed := s.trusted
+		s.push(&wire.Message{Trust: &wire.Trust{Timestamp: []byte("{}"), Snapshot: signed.Snapshot, Targets: signed.Targets}})
+		synctest.Wait()
+		if r := s.reports[len(s.reports)-1]; !strings.Contains(r.Error, "malformed") && !strings.Contains(r.Error, "not signed") {
+			t.Fatalf("%+v", r)
+		}
+
 		two := s.sign("two")
 		s.tampered = true
 		s.desire(wire.Desired{Bundle: two, Rollout: 3})
@@ -159,6 +166,26 @@ func TestUnreachableBefore(t *testing.T) {
 		time.Sleep(time.Minute)
 		if len(s.kernel.seen) != 0 {
 			t.Fatal("applied")
+		}
+	})
+}
+
+// What runs already is not refused for what somebody did to its rules.
+func TestDrift(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		m, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.kernel.differs = "tcp to port 9999: meant drop, the kernel accept"
+		s.desire(wire.Desired{Bundle: 1, Rollout: 2, Probes: []string{"controller"}})
+		r := s.await(wire.StateConfirmed, time.Minute)
+		if r.Drift != s.kernel.differs || !r.Proved.IsZero() {
+			t.Fatalf("%+v", r)
+		}
+		m.Found("")
+		if r := s.await(wire.StateConfirmed, time.Minute); r.Drift != "" || r.Proved.IsZero() {
+			t.Fatalf("%+v", r)
 		}
 	})
 }
@@ -270,13 +297,23 @@ func TestDetached(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		m, end := s.member()
 		defer end()
-		check(t, os.WriteFile(filepath.Join(s.dir, detachedName), nil, 0o600))
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
-		time.Sleep(time.Minute)
-		if r := m.Report(); !strings.Contains(r.Error, "detached") || len(s.kernel.seen) > 0 {
+		s.await(wire.StateConfirmed, time.Minute)
+		check(t, os.WriteFile(filepath.Join(s.dir, detachedName), nil, 0o600))
+		s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		m.Look()
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		time.Sleep(time.Hour)
+		s.runs("own")
+		if r := m.Report(); !strings.Contains(r.Error, "detached") || r.Running != 0 {
 			t.Fatalf("%+v", r)
 		}
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		synctest.Wait()
 		check(t, os.Remove(filepath.Join(s.dir, detachedName)))
-		s.await(wire.StateConfirmed, 10*time.Minute)
+		m.Look()
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("one")
 	})
 }

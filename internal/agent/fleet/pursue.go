@@ -65,6 +65,7 @@ func short(err error) string {
 // pursue is one attempt. The error is of one that is to be tried again.
 func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 	if m.detached() {
+		m.observe(ctx)
 		m.report(func(r *wire.Report) {
 			r.Order, r.Error = d.Order, "a policy of the host's own runs: somebody has detached it from the fleet"
 		})
@@ -193,14 +194,21 @@ func (m *Member) apply(ctx context.Context, d *wire.Desired, file string) (*Appl
 	return a, nil
 }
 
-// try proves what is on trial, asks its probes, and confirms it or goes back.
+// try proves what is on trial, asks its probes, and confirms it or goes back. What ran
+// already was judged before, and there is nothing to go back from: how the kernel differs
+// from it is drift.
 func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
-	deadline := ctx
-	if a.Pending {
-		var stop context.CancelFunc
-		deadline, stop = context.WithDeadlineCause(ctx, a.Until, errLate)
-		defer stop()
+	if !a.Pending {
+		differs, err := m.Engine.Verify(ctx)
+		if err != nil {
+			return err
+		}
+		m.Found(differs)
+		m.confirmed(d)
+		return nil
 	}
+	deadline, stop := context.WithDeadlineCause(ctx, a.Until, errLate)
+	defer stop()
 	if !a.Proved {
 		differs, err := m.Engine.Verify(deadline)
 		if err == nil && differs != "" {
@@ -217,16 +225,18 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
 	if err := m.probe(deadline, d); err != nil {
 		return m.undo(ctx, a, err)
 	}
-	if a.Pending {
-		if err := m.Engine.Confirm(deadline); err != nil {
-			return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
-		}
+	if err := m.Engine.Confirm(deadline); err != nil {
+		return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
 	}
+	m.confirmed(d)
+	return nil
+}
+
+func (m *Member) confirmed(d *wire.Desired) {
 	m.update(func(s *State) {
 		s.Report.State, s.Report.Error, s.Done = wire.StateConfirmed, "", s.Aim
 	})
 	m.prune(d.Bundle)
-	return nil
 }
 
 // errLate says that nobody has confirmed in time.
@@ -240,14 +250,6 @@ func (m *Member) undo(ctx context.Context, a *Applied, why error) error {
 	}
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), m.Times.Dead)
 	defer stop()
-	if !a.Pending {
-		// It ran before, and was confirmed: there is nothing to go back from.
-		if errors.Is(context.Cause(ctx), errNewer) {
-			return errNewer
-		}
-		m.fail(wire.StateRefused, why, true)
-		return nil
-	}
 	var wait *unknownError
 	if errors.As(why, &wait) {
 		sleep(ctx, time.Until(a.Until))

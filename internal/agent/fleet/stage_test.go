@@ -307,18 +307,19 @@ func (c *stream) Cut() {
 
 // kernel is an engine whose watcher goes back by itself.
 type kernel struct {
-	stage  *stage
-	mu     sync.Mutex
-	runs   []string // texts of parts, the running one last
-	files  []string
-	until  time.Time     // of the last one; zero: it is confirmed
-	takes  time.Duration // to load
-	refuse string        // why it takes nothing
-	severs bool          // what it loads cuts the host off for new connections, and with kills for all
-	kills  bool
-	failed string // probe that fails
-	loaded int
-	seen   []string // what was applied, whatever became of it
+	stage   *stage
+	mu      sync.Mutex
+	runs    []string // texts of parts, the running one last
+	files   []string
+	until   time.Time     // of the last one; zero: it is confirmed
+	takes   time.Duration // to load
+	refuse  string        // why it takes nothing
+	severs  bool          // what it loads cuts the host off for new connections, and with kills for all
+	kills   bool
+	failed  string // probe that fails
+	differs string // from what it was given
+	loaded  int
+	seen    []string // what was applied, whatever became of it
 }
 
 func (k *kernel) back() {
@@ -347,6 +348,9 @@ func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, 
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if n := len(k.runs); n > 0 && k.files[n-1] == file && k.runs[n-1] == string(part) && k.until.IsZero() {
+		return &Applied{Generation: k.loaded}, nil
+	}
 	k.loaded++
 	k.runs, k.files, k.until = append(k.runs, string(part)), append(k.files, file), time.Now().Add(confirm)
 	trial := k.loaded
@@ -389,7 +393,7 @@ func (k *kernel) Now(context.Context) (*Running, error) {
 	return &Running{Generation: k.loaded, File: k.files[len(k.files)-1], Mark: fmt.Sprint("m", k.loaded), Pending: !k.until.IsZero(), Until: k.until}, nil
 }
 
-func (k *kernel) Verify(context.Context) (string, error) { return "", nil }
+func (k *kernel) Verify(context.Context) (string, error) { return k.differs, nil }
 func (k *kernel) Facts(context.Context) ([]byte, error)  { return []byte("{}"), nil }
 
 func (k *kernel) Probe(_ context.Context, probe string) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -78,6 +79,9 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
+			if errors.Is(err, io.EOF) {
+				err = errEnded
+			}
 			end(err)
 			return err
 		}
@@ -129,6 +133,8 @@ func (m *Member) tellAll(ctx context.Context, s Stream) error {
 		}
 	}
 }
+
+var errEnded = errors.New("the connection has ended")
 
 var errDead = errors.New("the controller does not answer any more")
 
