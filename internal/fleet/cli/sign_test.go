@@ -16,7 +16,7 @@ import (
 	"sluice/internal/fleet/trust"
 )
 
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

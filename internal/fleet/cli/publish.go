@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/base/regular"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/trust"
+)
+
+func newPublish() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "publish",
+		Short: "Give the controller what was signed last, and begin its roll-out",
+		Long: `Sends the newest signed bundle of the repository to the controller: what is signed, and
+those files that the controller does not have. Then its roll-out begins, by the stages of
+fleet.yaml, in place of one that is under way. The controller takes nothing that a host
+would refuse.
+
+Files: trust/ in the repository, and the files of the bundle, which must be what was signed.
+
+Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
+		Example: "  sluice-controller publish && sluice-controller rollout show",
+		Args:    cobra.NoArgs,
+		RunE:    publish,
+	}
+	addController(cmd)
+	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
+	return cmd
+}
+
+// published is what is printed of a bundle.
+type published struct {
+	Bundle  int64            `json:"bundle"`
+	Sent    int              `json:"sent"` // files that the controller did not have
+	Bytes   int64            `json:"bytes"`
+	Rollout *rollout.Rollout `json:"rollout"`
+}
+
+func publish(cmd *cobra.Command, _ []string) error {
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	r, err := openRepository(cmd)
+	if err != nil {
+		return err
+	}
+	m, err := r.Metadata()
+	if err != nil {
+		return err
+	}
+	listed := r.Bundles()
+	b := listed[len(listed)-1]
+	manifests, err := r.Manifests()
+	if err != nil {
+		return err
+	}
+	dir, _ := cmd.Flags().GetString("repository")
+	files, err := bundleFiles(dir, b, manifests[b.SHA256])
+	if err != nil {
+		return err
+	}
+	c := controllerOf(cmd)
+	out := published{Bundle: b.Number}
+	if err := send(ctx, c, files, &out); err != nil {
+		return hinted(err)
+	}
+	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number}); err != nil {
+		return err
+	}
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), out)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "bundle %d is published, and %s sent; roll-out %d has begun: %s\n", b.Number, english.Plural(out.Sent, "file"), out.Rollout.ID, out.Rollout.State.Reason)
+	return nil
+}
+
+// bundleFiles reads the files of a bundle, by their hash, with its manifest.
+func bundleFiles(dir string, b trust.Bundle, manifest []byte) (map[string][]byte, error) {
+	m, err := b.Manifest(manifest)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{b.SHA256: manifest}
+	for _, f := range append([]trust.File{m.FleetFile}, m.Parts...) {
+		text, err := regular.Read(filepath.Join(dir, filepath.FromSlash(f.Path)), trust.MaxFile)
+		if err != nil {
+			return nil, err
+		}
+		if f.Check(text) != nil {
+			return nil, fmt.Errorf("%s was changed after bundle %d was signed\nhint: sluice-controller sign signs it as it is now", f.Path, b.Number)
+		}
+		files[f.SHA256] = text
+	}
+	return files, nil
+}
+
+// send gives the controller those files that it does not have.
+func send(ctx context.Context, c *api.Client, files map[string][]byte, out *published) error {
+	var hashes []string
+	for hash := range files {
+		hashes = append(hashes, hash)
+	}
+	missing, err := c.Missing(ctx, hashes)
+	if err != nil {
+		return err
+	}
+	for _, hash := range missing {
+		if err := c.PutBlob(ctx, hash, bytes.NewReader(files[hash])); err != nil {
+			return err
+		}
+		out.Sent++
+		out.Bytes += int64(len(files[hash]))
+	}
+	return nil
+}
+

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+)
+
+func newRevoke() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke HOST",
+		Short: "End at once what a host and its keys may do",
+		Long: `Ends what a host may do in the fleet: its stream is cut, and its keys are no good any
+more, for a new certificate neither. What it runs stays in force there. Its name may be
+enrolled again by a token, with another key.
+
+Exit status: 0 it is revoked, 2 bad use, there is no such host, or no controller answers.`,
+		Example: "  sluice-controller revoke web-1 --message 'its disk was sold'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			why, _ := cmd.Flags().GetString("message")
+			if err := controllerOf(cmd).Revoke(cmd.Context(), args[0], why); err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), map[string]string{"revoked": args[0]})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is revoked\n", args[0])
+			return nil
+		},
+	}
+	addController(cmd)
+	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
+	return cmd
+}

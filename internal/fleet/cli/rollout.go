@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/rollout"
+)
+
+func newRollout() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollout",
+		Short: "Watch how a bundle goes to the hosts, and steer it",
+		Long: `Shows and steers roll-outs. "publish" begins one; it goes on by itself, a stage after the
+other, and halts when more hosts fail than fleet.yaml allows.`,
+		Example: "  sluice-controller rollout show\n  sluice-controller rollout pause",
+		Args:    cobra.NoArgs,
+	}
+	cmd.AddCommand(
+		newRolloutShow(),
+		newSteer(api.Pause, "Begin no further stage, until it is resumed", "Pauses a roll-out: what hosts report is still taken, no stage begins."),
+		newSteer(api.Resume, "Go on after a pause or a halt", "Lets a paused or halted roll-out go on. After a halt, failures until now are accepted."),
+		newSteer(api.Halt, "Stop it, as failures would", "Halts a roll-out as failures would: what follows is on-halt of fleet.yaml."),
+		newSteer(api.Hold, "Stop it, and leave the hosts as they are", "Halts a roll-out; the hosts stay as they are."),
+		newSteer(api.Revert, "Take the hosts back to what they ran before", "Takes each host of a roll-out back to the bundle that it ran before. No signature is needed."),
+	)
+	return cmd
+}
+
+func newRolloutShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [ROLLOUT]",
+		Short: "Say where a roll-out is, and what it waits for",
+		Long: `Says where the newest roll-out is, or the one of a number: its phase and stage, what it
+waits for, and which hosts failed, each with its reason. With --all it lists all of them.
+
+Exit status: 0 it is done or goes on, 1 it is halted, or goes back, or went back, 2 bad use,
+or there is none.`,
+		Example: "  sluice-controller rollout show\n  sluice-controller rollout show --all",
+		Args:    cobra.MaximumNArgs(1),
+		RunE:    showRollout,
+	}
+	addController(cmd)
+	cmd.Flags().Bool("all", false, "list all roll-outs, the newest first")
+	return cmd
+}
+
+func showRollout(cmd *cobra.Command, args []string) error {
+	all, err := controllerOf(cmd).Rollouts(cmd.Context())
+	if err != nil {
+		return hinted(err)
+	}
+	w := cmd.OutOrStdout()
+	if every, _ := cmd.Flags().GetBool("all"); every {
+		if command.JSON(cmd) {
+			return command.PrintJSON(w, all)
+		}
+		for _, r := range all {
+			fmt.Fprintf(w, "%-4d bundle %d  %s since %s: %s\n", r.ID, r.Bundle, r.State.Phase, r.State.Since.Local().Format(time.DateTime), r.State.Reason)
+		}
+		return nil
+	}
+	r, err := chosen(all, args)
+	if err != nil {
+		return err
+	}
+	if command.JSON(cmd) {
+		err = command.PrintJSON(w, r)
+	} else {
+		printRollout(w, r)
+	}
+	if err == nil && slices.Contains([]rollout.Phase{rollout.Halted, rollout.Reverting, rollout.Reverted}, r.State.Phase) {
+		return command.ErrFound
+	}
+	return err
+}
+
+// chosen is the roll-out of a number, or the newest.
+func chosen(all []rollout.Rollout, args []string) (*rollout.Rollout, error) {
+	if len(all) == 0 {
+		return nil, fmt.Errorf("there is no roll-out\nhint: sluice-controller publish begins one")
+	}
+	if len(args) == 0 {
+		return &all[0], nil
+	}
+	id, err := strconv.ParseInt(args[0], 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not the number of a roll-out\nhint: sluice-controller rollout show --all lists them", args[0])
+	}
+	i := slices.IndexFunc(all, func(r rollout.Rollout) bool { return r.ID == id })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no roll-out %d\nhint: sluice-controller rollout show --all lists them", id)
+	}
+	return &all[i], nil
+}
+
+func printRollout(w io.Writer, r *rollout.Rollout) {
+	fmt.Fprintf(w, "roll-out %d of bundle %d: %s since %s\n  %s\n", r.ID, r.Bundle, command.Paint(w, "1", string(r.State.Phase)), r.State.Since.Local().Format(time.DateTime), r.State.Reason)
+	counts := map[rollout.HostState]int{}
+	for _, h := range r.State.Hosts {
+		counts[h.State]++
+	}
+	if len(r.State.Hosts) > 0 {
+		fmt.Fprintf(w, "  %s told", english.Plural(len(r.State.Hosts), "host"))
+		for _, state := range slices.Sorted(maps.Keys(counts)) {
+			fmt.Fprintf(w, ", %d %s", counts[state], state)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.State.Hosts)) {
+		h := r.State.Hosts[id]
+		if !h.Failed {
+			continue
+		}
+		fmt.Fprintf(w, "  %s %s: %s\n", command.Paint(w, "31", "failed"), id, command.PlainName(h.Reason))
+		for _, e := range h.Evidence {
+			fmt.Fprintf(w, "    %s\n", command.PlainName(e))
+		}
+	}
+	for _, l := range r.State.LeftOut {
+		fmt.Fprintf(w, "  left out %s: %s\n", l.Host, l.Reason)
+	}
+}
+
+// newSteer is the command that has a roll-out do something.
+func newSteer(what api.Command, short, long string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   string(what) + " [ROLLOUT]",
+		Short: short,
+		Long: long + ` It is the newest
+roll-out, or the one of a number.
+
+Exit status: 0 fine, 2 bad use, it does not fit the roll-out's phase, or no controller
+answers.`,
+		Example: "  sluice-controller rollout " + string(what) + " --message 'the probes are wrong'",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := controllerOf(cmd)
+			all, err := c.Rollouts(cmd.Context())
+			if err != nil {
+				return hinted(err)
+			}
+			r, err := chosen(all, args)
+			if err != nil {
+				return err
+			}
+			why, _ := cmd.Flags().GetString("message")
+			is, err := c.Command(cmd.Context(), r.ID, what, why)
+			if err != nil {
+				return err
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), is)
+			}
+			printRollout(cmd.OutOrStdout(), is)
+			return nil
+		},
+	}
+	addController(cmd)
+	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
+	return cmd
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"sluice"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/controller"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+func newRun() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Serve the hosts of a fleet",
+		Long: `Serves the agents of a fleet's hosts, in TLS 1.3 with certificates by the fleet's own CA,
+and the other commands, on controller.sock in its directory (root and the user that it runs
+as may ask). It stays until it is stopped; by SIGTERM it first tells the agents to come back,
+each after a time of its own.
+
+Hosts stay as they are while no controller runs. While the database does not answer, hosts
+are told what was known last, and commands that change something are refused.
+
+Files: keys/, ca.pem and trust.json in its directory, which "sluice-controller init" makes;
+fleet.db there, unless --database says otherwise.
+
+Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
+		Example: `  sluice-controller run
+  sluice-controller run --dir ./controller --listen 127.0.0.1:7443 --reached-by 127.0.0.1:7443
+  sluice-controller run --database postgres://sluice@db.example.net/fleet`,
+		Args: cobra.NoArgs,
+		RunE: runController,
+	}
+	addDatabase(cmd)
+	flags := cmd.Flags()
+	flags.String("listen", ":"+strconv.Itoa(wire.Port), "serve agents at `ADDRESS:PORT`")
+	flags.StringSlice("reached-by", nil, "`HOST:PORT` where hosts reach it, which new hosts are told; more than one may be given (default this machine's name, and the port)")
+	return cmd
+}
+
+// memoryTarget is what the collector keeps the heap at before it lets it double: a fleet of
+// some hundred hosts needs less.
+const collectAt = 50 // percent
+
+func runController(cmd *cobra.Command, _ []string) (err error) {
+	debug.SetGCPercent(collectAt)
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	dir, _ := cmd.Flags().GetString("dir")
+	at, _ := cmd.Flags().GetString("listen")
+	reached, _ := cmd.Flags().GetStringSlice("reached-by")
+	for _, r := range reached {
+		if _, port, err := net.SplitHostPort(r); err != nil || port == "" {
+			return fmt.Errorf("--reached-by %s: it is HOST:PORT", r)
+		}
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: there is no controller\nhint: sluice-controller init makes one; --dir names another directory", dir)
+	}
+	s, err := store.Open(ctx, databaseOf(cmd))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if len(reached) == 0 {
+		if reached, err = here(l.Addr()); err != nil {
+			return err
+		}
+	}
+	c, err := controller.New(ctx, controller.Options{
+		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached,
+		Note: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+err.Error()) },
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w\nhint: sluice-controller init makes a controller; --dir names another directory", err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "serves the fleet %s at %s, which hosts reach by %s\n", c.Fleet(), l.Addr(), reached[0])
+	return c.Run(ctx, l)
+}
+
+// here is where hosts reach a listener: this machine's name where it listens on all of its
+// addresses.
+func here(at net.Addr) ([]string, error) {
+	tcp, is := at.(*net.TCPAddr)
+	if !is {
+		return nil, fmt.Errorf("%s is no address of TCP", at)
+	}
+	if !tcp.IP.IsUnspecified() {
+		return []string{tcp.String()}, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	return []string{net.JoinHostPort(name, strconv.Itoa(tcp.Port))}, nil
+}

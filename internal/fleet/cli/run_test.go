@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// repository founds a fleet in two folders, and signs what is in the first.
+type founded struct {
+	repository, dir string
+	trust           *trust.Repository
+	policy          trust.Signer
+}
+
+func found(t *testing.T) *founded {
+	t.Helper()
+	key := func() trust.PrivateKey {
+		k, err := trust.NewKey()
+		ok(t, err)
+		return k
+	}
+	f := &founded{repository: t.TempDir(), dir: t.TempDir(), policy: key()}
+	root, now := key(), time.Now()
+	ca, caKey, err := trust.NewCA("example.net", now)
+	ok(t, err)
+	is := trust.Founding{
+		Fleet: "example.net", CA: ca,
+		Root:   trust.RoleKeys{Keys: []ed25519.PublicKey{root.Public()}, Threshold: 1},
+		Policy: trust.RoleKeys{Keys: []ed25519.PublicKey{f.policy.Public()}, Threshold: 1},
+	}
+	for role, keys := range map[string]*[]ed25519.PublicKey{"snapshot": &is.Snapshot, "timestamp": &is.Timestamp, "live": &is.Live} {
+		k := key()
+		*keys = []ed25519.PublicKey{k.Public()}
+		ok(t, trust.AddOnlineKey(f.dir, role, k))
+	}
+	f.trust, err = trust.Found(f.repository, is, now, root)
+	ok(t, err)
+	ok(t, trust.NewOnline(f.dir, f.trust.Root()))
+	certificate, certificateKey, err := trust.NewIntermediate("example.net", ca, caKey, now)
+	ok(t, err)
+	ok(t, trust.AddOnlineCA(f.dir, certificate, certificateKey))
+	return f
+}
+
+func (f *founded) sign(t *testing.T, files map[string]string) {
+	t.Helper()
+	file := func(path string) trust.File {
+		ok(t, os.MkdirAll(filepath.Dir(filepath.Join(f.repository, path)), 0o755))
+		ok(t, os.WriteFile(filepath.Join(f.repository, path), []byte(files[path]), 0o600))
+		return trust.File{Path: path, SHA256: trust.HashOf([]byte(files[path])), Size: int64(len(files[path]))}
+	}
+	_, err := f.trust.Sign(trust.Signing{Level: 1, File: file("fleet.yaml"), Parts: []trust.File{file("parts/10-base.yaml")}}, time.Now(), f.policy)
+	ok(t, err)
+}
+
+// enrol makes a host by a token that was printed.
+func enrol(t *testing.T, name, printed string) {
+	t.Helper()
+	token, err := trust.ParseToken(printed)
+	ok(t, err)
+	base := "https://" + token.Controllers[0]
+	open := &wire.Client{Base: base, HTTP: &http.Client{Transport: &http.Transport{TLSClientConfig: trust.RootTLS(), DisableKeepAlives: true}}}
+	roots, err := open.Roots(t.Context())
+	ok(t, err)
+	root, err := trust.PinnedRoot(roots, token.Root)
+	ok(t, err)
+	h, err := trust.NewHost(t.TempDir(), root)
+	ok(t, err)
+	_, request, err := trust.NewRequest(name)
+	ok(t, err)
+	c := &wire.Client{Base: base, HTTP: &http.Client{Transport: &http.Transport{TLSClientConfig: h.ClientTLS(nil, time.Now), DisableKeepAlives: true}}}
+	_, err = c.Enrol(t.Context(), &wire.Enrol{Secret: token.Secret, Host: name, Request: string(request)})
+	ok(t, err)
+}
+
+// TestController is a day of one: it begins, hosts enrol, a bundle goes out, a host is
+// revoked, and it ends.
+func TestController(t *testing.T) {
+	f := found(t)
+	for _, line := range [][]string{{"hosts"}, {"token", "create", "--repository", f.repository}, {"revoke", "web-1"}, {"rollout", "show"}, {"rollout", "pause"}} {
+		if _, errOut := run(t, 2, append(line, "--dir", f.dir)...); !strings.Contains(errOut, "no controller runs there\nhint: sluice-controller run starts one") {
+			t.Errorf("%v: %s", line, errOut)
+		}
+	}
+	if _, errOut := run(t, 2, "run", "--dir", filepath.Join(f.dir, "none")); !strings.Contains(errOut, "hint: sluice-controller init makes one") {
+		t.Error(errOut)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	var out, errOut strings.Builder
+	go func() {
+		root := Root()
+		root.SetContext(ctx)
+		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0"}, nil, &out, &errOut)
+	}()
+	defer func() {
+		stop()
+		if status := <-ended; status != 0 || !strings.HasPrefix(out.String(), "serves the fleet example.net at 127.0.0.1:") {
+			t.Errorf("it ends with %d: %s%s", status, &out, &errOut)
+		}
+		if _, err := os.Stat(api.Socket(f.dir)); !os.IsNotExist(err) {
+			t.Errorf("its socket stays: %v", err)
+		}
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if out, _ := run(t, 0, "hosts", "--dir", f.dir); out != "no host\n" {
+		t.Error(out)
+	}
+	_, errText := run(t, 2, "run", "--dir", f.dir, "--listen", "127.0.0.1:0")
+	if !strings.Contains(errText, "another controller runs in this directory") {
+		t.Error(errText)
+	}
+	for _, wrong := range [][]string{{"--for", "0s"}, {"--uses", "0"}, {"--labels", "role=a b"}, {"--repository", f.dir}} {
+		run(t, 2, append([]string{"token", "create", "--dir", f.dir, "--repository", f.repository}, wrong...)...)
+	}
+	token, said := run(t, 0, "token", "create", "--dir", f.dir, "--repository", f.repository, "--labels", "role=web,env=prod", "--for", "2h", "--uses", "2")
+	if !strings.Contains(said, "lets 2 hosts enrol until") || !strings.Contains(said, "sluice agent enrol https://127.0.0.1:") {
+		t.Error(said)
+	}
+	enrol(t, "web-1", token)
+	enrol(t, "web-2", token)
+	shown, _ := run(t, 1, "hosts", "--dir", f.dir)
+	if !strings.Contains(shown, "web-1  offline  bundle -") || !strings.Contains(shown, "it has never connected") || !strings.Contains(shown, "0 of 2 hosts proved") {
+		t.Error(shown)
+	}
+	if shown, _ := run(t, 0, "hosts", "--dir", f.dir, "role=db"); shown != "no host\n" {
+		t.Error(shown)
+	}
+	run(t, 2, "hosts", "--dir", f.dir, "role=")
+
+	if _, errText := run(t, 2, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(errText, "no bundle is signed yet") {
+		t.Error(errText)
+	}
+	if _, errText := run(t, 2, "rollout", "show", "--dir", f.dir); !strings.Contains(errText, "there is no roll-out") {
+		t.Error(errText)
+	}
+	f.sign(t, map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n", "parts/10-base.yaml": "version: 1\ninput: {default: drop}\n"})
+	part := filepath.Join(f.repository, "parts/10-base.yaml")
+	text, err := os.ReadFile(part)
+	ok(t, err)
+	ok(t, os.WriteFile(part, []byte("version: 1\n"), 0o600))
+	if _, errText := run(t, 2, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(errText, "parts/10-base.yaml was changed after bundle 1 was signed") {
+		t.Error(errText)
+	}
+	ok(t, os.WriteFile(part, text, 0o600))
+	if shown, _ := run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(shown, "bundle 1 is published, and 3 files sent; roll-out 1 has begun") {
+		t.Error(shown)
+	}
+	if shown, _ := run(t, 0, "rollout", "pause", "--dir", f.dir, "--message", "lunch"); !strings.Contains(shown, "roll-out 1 of bundle 1: paused") || !strings.Contains(shown, "lunch") {
+		t.Error(shown)
+	}
+	if _, errText := run(t, 2, "rollout", "pause", "--dir", f.dir); !strings.Contains(errText, "the roll-out of bundle 1 is paused") {
+		t.Error(errText)
+	}
+	var is rollout.Rollout
+	shown, _ = run(t, 0, "rollout", "show", "1", "--dir", f.dir, "--json")
+	if err := json.Unmarshal([]byte(shown), &is); err != nil || is.State.Phase != rollout.Paused {
+		t.Errorf("%v: %s", err, shown)
+	}
+	run(t, 0, "rollout", "resume", "--dir", f.dir)
+	run(t, 2, "rollout", "show", "9", "--dir", f.dir)
+	run(t, 2, "rollout", "show", "x", "--dir", f.dir)
+	run(t, 0, "rollout", "halt", "--dir", f.dir)
+	run(t, 1, "rollout", "show", "--dir", f.dir)
+	if shown, _ := run(t, 0, "rollout", "show", "--all", "--dir", f.dir); !strings.Contains(shown, "bundle 1  halted") {
+		t.Error(shown)
+	}
+
+	run(t, 0, "revoke", "web-2", "--dir", f.dir, "--message", "sold")
+	run(t, 2, "revoke", "web-2", "--dir", f.dir)
+	run(t, 2, "revoke", "web-9", "--dir", f.dir)
+	var hosts api.Hosts
+	shown, _ = run(t, 1, "hosts", "--dir", f.dir, "--json")
+	if err := json.Unmarshal([]byte(shown), &hosts); err != nil || len(hosts.Hosts) != 1 || hosts.Hosts[0].Labels["env"] != "prod" {
+		t.Errorf("%v: %s", err, shown)
+	}
+	if shown, _ := run(t, 0, "audit", "list", "--dir", f.dir); !strings.Contains(shown, "host.revoke") || !strings.Contains(shown, "rollout.start") {
+		t.Error(shown)
+	}
+}
