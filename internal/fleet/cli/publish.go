@@ -121,4 +121,3 @@ func send(ctx context.Context, c *api.Client, files map[string][]byte, out *publ
 	}
 	return nil
 }
-

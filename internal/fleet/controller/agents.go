@@ -94,16 +94,14 @@ func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host
 func (c *Controller) authenticate(r *http.Request, who trust.Identity) error {
 	in := c.view.Load().hosts
 	h, has := in[who.ID]
-	if has && !h.Revoked.IsZero() {
-		return revoked(who.ID, h)
-	}
+	cut := !h.Revoked.IsZero() // unless it has been enrolled anew since
 	is, _ := r.Context().Value(proofKey{}).(*proven)
 	if is == nil {
 		is = &proven{}
 	}
 	is.mutex.Lock()
 	defer is.mutex.Unlock()
-	if has && is.host.ID == who.ID && is.host.Enrolled.Equal(h.Enrolled) {
+	if has && !cut && is.host.ID == who.ID && is.host.Enrolled.Equal(h.Enrolled) {
 		return nil
 	}
 	found, err := c.Store.Authenticate(r.Context(), who.ID, who.Key)
@@ -118,6 +116,8 @@ func (c *Controller) authenticate(r *http.Request, who trust.Identity) error {
 		return &wire.Failure{Text: fmt.Sprintf("this fleet has no host %s any more; enrol it anew", who.ID), Kind: wire.KindRevoked}
 	case errors.Is(err, store.ErrTaken):
 		return &wire.Failure{Text: fmt.Sprintf("%s has another key in this fleet; enrol this host under a name of its own", who.ID), Kind: wire.KindTaken}
+	case cut:
+		return revoked(who.ID, h)
 	case has:
 		return nil // it is in the last snapshot, and whether its key is its own cannot be asked
 	}

@@ -28,8 +28,13 @@ type contents struct {
 
 // content is what a bundle is made of.
 type content struct {
-	parts []*selector.Selector // of those that are not for every host
-	blobs map[string][]*selector.Selector
+	manifest trust.Manifest
+	parts    []*selector.Selector // of those that are not for every host
+	blobs    map[string][]*selector.Selector
+
+	mutex  sync.Mutex
+	read   bool // groups is what it is
+	groups []group
 }
 
 // everyone is a selector that matches every host.
@@ -46,11 +51,12 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 	if err != nil {
 		return nil, err
 	}
-	var m trust.Manifest
-	if err := json.Unmarshal(b.Manifest, &m); err != nil { // it was verified when it was published
+	made := &content{}
+	m := &made.manifest
+	if err := json.Unmarshal(b.Manifest, m); err != nil { // it was verified when it was published
 		return nil, fmt.Errorf("the manifest of bundle %d: %w", bundle, err)
 	}
-	made := &content{blobs: map[string][]*selector.Selector{b.SHA256: {everyone}, m.FleetFile.SHA256: {everyone}}}
+	made.blobs = map[string][]*selector.Selector{b.SHA256: {everyone}, m.FleetFile.SHA256: {everyone}}
 	for _, l := range m.Lists {
 		made.blobs[l.SHA256] = append(made.blobs[l.SHA256], everyone)
 	}

@@ -44,6 +44,7 @@ type Controller struct {
 	contents   contents
 	patches    patches
 	listens    string
+	regroup    chan struct{}
 }
 
 // How long ending may take.
@@ -63,7 +64,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if o.Note == nil {
 		o.Note = func(error) {}
 	}
-	c := &Controller{Options: o}
+	c := &Controller{Options: o, regroup: make(chan struct{}, 1)}
 	c.statuses.init()
 	c.driver.init()
 	c.contents.bundles = map[int64]*content{}
@@ -122,6 +123,9 @@ func (c *Controller) incarnate(ctx context.Context) error {
 	if err != nil || has.Incarnation >= signed {
 		return err
 	}
+	if err := c.endAll(ctx, "the database was restored"); err != nil {
+		return err
+	}
 	return c.Store.NewIncarnation(ctx, self, signed)
 }
 
@@ -163,7 +167,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	c.listens = agents.Addr().String()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

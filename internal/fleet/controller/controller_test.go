@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -362,12 +363,13 @@ func TestBlobs(t *testing.T) {
 	for i := range 4000 {
 		fmt.Fprintf(&lines, "# %d %x\n", i, i*i)
 	}
-	first, second := lines.String(), lines.String()+"# more\n"
-	for _, text := range []string{first, second} {
+	one, two := lines.String(), lines.String()+"# more\n"
+	for _, text := range []string{one, two} {
 		_, err = f.publish(text)
 		ok(t, err)
 	}
-	part := func(text string) string { return trust.HashOf([]byte("version: 1\nhosts: role=db\n# " + text)) }
+	first, second := "version: 1\n"+one, "version: 1\n"+two
+	part := trust.HashOf([]byte("version: 1\nhosts: role=db\n# " + strings.ReplaceAll(one, "\n", "\n# ")))
 	for _, from := range [][]byte{nil, []byte(first), []byte("another")} {
 		got, err := web.client.Blob(t.Context(), trust.HashOf([]byte(second)), 1<<20, from)
 		if err != nil || string(got) != second {
@@ -380,10 +382,10 @@ func TestBlobs(t *testing.T) {
 	if patch, err := io.ReadAll(answer.Body); err != nil || answer.Header.Get("Content-Type") != wire.PatchType || len(patch) > 1000 {
 		t.Errorf("%d bytes of %s for a line more", len(patch), answer.Header.Get("Content-Type"))
 	}
-	if _, err := db.client.Blob(t.Context(), part(first), 1<<20, nil); err != nil {
+	if _, err := db.client.Blob(t.Context(), part, 1<<20, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := web.client.Blob(t.Context(), part(first), 1<<20, nil); kind(err) != wire.KindNotFound {
+	if _, err := web.client.Blob(t.Context(), part, 1<<20, nil); kind(err) != wire.KindNotFound {
 		t.Errorf("a part of others: %v", err)
 	}
 	for _, path := range []string{"x", strings.Repeat("A", 64), trust.HashOf(nil) + "?from=x", "../desired"} {
@@ -430,5 +432,106 @@ func TestPublishRefuses(t *testing.T) {
 	all, err := f.client.Rollouts(t.Context())
 	if err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// told waits for what a stream is told of a bundle, with what is asked of it.
+func told(t *testing.T, a *agent, conn *wire.Conn, is func(*wire.Desired) bool) *wire.Desired {
+	t.Helper()
+	for {
+		m, err := conn.Receive(t.Context())
+		ok(t, err)
+		if m.Trust != nil {
+			ok(t, a.trust.Update(trust.Metadata{Roots: m.Trust.Roots, Timestamp: m.Trust.Timestamp, Snapshot: m.Trust.Snapshot, Targets: m.Trust.Targets}, time.Now()))
+		}
+		if m.Desired != nil && is(m.Desired) {
+			return m.Desired
+		}
+	}
+}
+
+// TestRollOutOfPolicy: how fleet.yaml says so.
+func TestRollOutOfPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += `roll-out:
+  stages: [2 hosts, 100%]
+  settle: none
+  confirm: 20s
+  probes: [https://localhost/healthz, tcp 127.0.0.1:22, controller]
+  halt: {failed: 3}
+  on-halt: hold
+`
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	conn := a.stream(nil)
+	made, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	p := made.Plan
+	if fmt.Sprintf("%v %v %v %v %s %d", p.Stages, p.Settle, p.Confirm, p.Halt, p.OnHalt, p.Level) != "[2 hosts 100%] 0s 20s {3 0} hold 1" {
+		t.Errorf("%+v", p)
+	}
+	d := told(t, a, conn, func(d *wire.Desired) bool { return d.Bundle == 1 })
+	if fmt.Sprint(d.Probes, d.ConfirmSeconds) != "[https://localhost/healthz tcp 127.0.0.1:22 controller] 20" {
+		t.Errorf("%+v", d)
+	}
+	f.text += "  freeze: [\"Fri 16:00 - Mon 08:00 Europe/Berlin\"]\n"
+	made, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	if is := fmt.Sprint(made.Plan.Freeze); is != "[Fri 16:00 - Mon 08:00 Europe/Berlin]" {
+		t.Error(is)
+	}
+	f.text = "version: 1\nfleet: example.net\nparts: 7\n"
+	if _, err := f.publish("input: {default: drop}\n"); kind(err) != wire.KindBadRequest {
+		t.Errorf("a fleet.yaml that cannot be read: %v", err)
+	}
+}
+
+// TestMembers: sets by hosts hold the addresses of hosts, within their bounds, signed.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += "sets:\n  web: {hosts: role=web, within: [203.0.113.0/24]}\n  db: {hosts: role=db, within: [203.0.113.0/24]}\n"
+	f.addresses = map[string][]netip.Addr{
+		"web-1": {netip.MustParseAddr("203.0.113.5"), netip.MustParseAddr("198.51.100.5")}, // of which one is outside
+		"web-2": {netip.MustParseAddr("203.0.113.6")},
+	}
+	token := f.token(map[string]string{"role": "web"}, 2)
+	a, err := f.join("web-1", token)
+	ok(t, err)
+	conn := a.stream(nil)
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	var hash string
+	members := func(want string) {
+		t.Helper()
+		told(t, a, conn, func(d *wire.Desired) bool {
+			if d.Members == nil || d.Members.Sha256 == hash {
+				return false
+			}
+			hash = d.Members.Sha256
+			envelope, err := a.client.Blob(t.Context(), hash, d.Members.Size, nil)
+			ok(t, err)
+			payload, _, err := a.trust.Live(trust.KindMembers, envelope)
+			ok(t, err)
+			return string(payload) == want
+		})
+	}
+	members(`{"sets":{"db":[],"web":["203.0.113.5"]}}`)
+	b, err := f.join("web-2", token)
+	ok(t, err)
+	members(`{"sets":{"db":[],"web":["203.0.113.5","203.0.113.6"]}}`)
+	moved, err := wire.Dial(t.Context(), b.client.HTTP, b.client.Base)
+	ok(t, err)
+	defer moved.Cut()
+	ok(t, moved.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: "b", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.7")}}}))
+	members(`{"sets":{"db":[],"web":["203.0.113.5","203.0.113.7"]}}`)
+	ok(t, f.client.Revoke(t.Context(), "web-2", ""))
+	members(`{"sets":{"db":[],"web":["203.0.113.5"]}}`)
+	ok(t, f.stop())
+	f.run()
+	d, err := a.client.Desired(t.Context())
+	if err != nil || d.Members.Sha256 != hash {
+		t.Errorf("a controller that begins makes other members: %v, %v", d, err)
 	}
 }

@@ -249,6 +249,34 @@ func (c *Controller) supersede(ctx context.Context) error {
 	return nil
 }
 
+// endAll ends all open roll-outs in one step.
+func (c *Controller) endAll(ctx context.Context, why string) error {
+	c.driver.moving.Lock()
+	defer c.driver.moving.Unlock()
+	c.driver.read = false
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	var m store.Move
+	for _, d := range c.driver.open {
+		var err error
+		if d.Rollout, err = d.Do(rollout.Command{Kind: rollout.Supersede, Who: self, Why: why}, c.Now()); err != nil {
+			return err
+		}
+		row, err := d.row()
+		if err != nil {
+			return err
+		}
+		m.Rollouts = append(m.Rollouts, row)
+	}
+	c.driver.read = false
+	if len(m.Rollouts) == 0 {
+		return nil
+	}
+	_, err := c.Store.Move(ctx, self, "rollout.supersede", m)
+	return err
+}
+
 // seen is what is known of all hosts, for a roll-out of a bundle.
 func (c *Controller) seen(ctx context.Context, bundle int64) (map[string]rollout.Seen, error) {
 	of, err := c.contents.of(ctx, c.Store, bundle)
@@ -267,6 +295,9 @@ func (c *Controller) seen(ctx context.Context, bundle int64) (map[string]rollout
 			Class: of.class(id, h.Labels), Level: k.level, Online: connected, Running: k.settled,
 			Proved:  k.settled != 0 && k.report.Running == k.settled && !k.report.Proved.IsZero() && k.report.Drift == "",
 			Fetched: slices.Contains(k.have, bundle), Drifted: k.report.Drift, Ordered: v.desired[id].Rollout,
+		}
+		if _, has := v.bundles[s.Running]; !has {
+			s.Running, s.Proved = 0, false // the database was restored from before it
 		}
 		if !k.at.IsZero() && k.report.Order.Incarnation == v.position.Incarnation {
 			s.Report = rollout.Report{Rollout: k.report.Rollout, Bundle: k.report.Bundle, State: rollout.HostState(k.report.State), Error: k.report.Error, At: k.at}

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +34,8 @@ type fleet struct {
 	client     *api.Client
 	stop       func() error
 	files      map[string][]byte
+	text       string // of fleet.yaml
+	addresses  map[string][]netip.Addr
 }
 
 func ok(t testing.TB, err error) {
@@ -50,7 +54,7 @@ func newKey(t testing.TB) trust.PrivateKey {
 // newFleet founds one and runs its controller.
 func newFleet(t *testing.T, name string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, policy: newKey(t), dir: t.TempDir(), files: map[string][]byte{}}
+	f := &fleet{T: t, policy: newKey(t), dir: t.TempDir(), files: map[string][]byte{}, text: "version: 1\nfleet: " + name + "\nparts: [parts/*.yaml]\n"}
 	f.database = "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
 	root, now := newKey(t), time.Now()
 	ca, caKey, err := trust.NewCA(name, now)
@@ -138,8 +142,8 @@ func (f *fleet) token(labels map[string]string, uses int) trust.Token {
 // publish signs a bundle and gives it to the controller.
 func (f *fleet) publish(text string) (*rollout.Rollout, error) {
 	f.Helper()
-	signed, err := f.repository.Sign(trust.Signing{Level: 1, File: f.file("fleet.yaml", "", "version: 1\nfleet: example.net\n"), Parts: []trust.File{
-		f.file("parts/10-base.yaml", "", text), f.file("parts/50-db.yaml", "role=db", "version: 1\nhosts: role=db\n# "+text),
+	signed, err := f.repository.Sign(trust.Signing{Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{
+		f.file("parts/10-base.yaml", "", "version: 1\n"+text), f.file("parts/50-db.yaml", "role=db", "version: 1\nhosts: role=db\n# "+strings.ReplaceAll(text, "\n", "\n# ")),
 	}}, time.Now(), f.policy)
 	ok(f, err)
 	manifests, err := f.repository.Manifests()
@@ -195,7 +199,7 @@ func (f *fleet) join(host string, token trust.Token) (*agent, error) {
 	a.key, a.requests, err = trust.NewRequest(host)
 	ok(f, err)
 	a.client = a.over(nil)
-	a.enrolled, err = a.client.Enrol(f.Context(), &wire.Enrol{Secret: token.Secret, Host: host, Request: a.request()})
+	a.enrolled, err = a.client.Enrol(f.Context(), &wire.Enrol{Secret: token.Secret, Host: host, Request: a.request(), Addresses: f.addresses[host]})
 	if err != nil {
 		return nil, err
 	}

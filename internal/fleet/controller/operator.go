@@ -267,10 +267,21 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	if err != nil {
 		return nil, err
 	}
+	read, err := c.policyOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	how, err := planOf(read, m)
+	if err != nil {
+		return nil, wrong("the roll-out of bundle %d: %v", b.Number, err)
+	}
 	if err := c.incarnate(ctx); err != nil {
 		return nil, err
 	}
-	publication := store.Publication{Bundle: &store.Bundle{Number: b.Number, SHA256: b.SHA256, Manifest: manifest, Level: b.Level, Blobs: blobs(b, m)}}
+	if err := c.addOlder(ctx, who, listed, b.Number); err != nil {
+		return nil, err
+	}
+	publication := store.Publication{Bundle: bundleOf(b, manifest, m)}
 	if publication.Metadata, err = c.unpublished(ctx, p); err != nil {
 		return nil, err
 	}
@@ -283,11 +294,33 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	if err := c.refresh(ctx); err != nil {
 		return nil, err
 	}
-	how, err := c.planOf(ctx, m)
-	if err != nil {
-		return nil, err
-	}
 	return c.start(ctx, who, b.Number, how)
+}
+
+func bundleOf(b trust.Bundle, manifest []byte, m *trust.Manifest) *store.Bundle {
+	return &store.Bundle{Number: b.Number, SHA256: b.SHA256, Manifest: manifest, Level: b.Level, Blobs: blobs(b, m)}
+}
+
+// addOlder gives the store those listed bundles that it does not have and whose blobs it
+// has: hosts may run them, where an older database was restored.
+func (c *Controller) addOlder(ctx context.Context, who string, listed []trust.Bundle, but int64) error {
+	has, err := c.Store.Bundles(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range listed {
+		if b.Number == but || slices.ContainsFunc(has, func(h store.Bundle) bool { return h.Number == b.Number }) {
+			continue
+		}
+		manifest, m, err := c.manifest(ctx, b)
+		if err == nil {
+			err = c.Store.Publish(ctx, who, store.Publication{Bundle: bundleOf(b, manifest, m)})
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrMissing) {
+			return err
+		}
+	}
+	return nil
 }
 
 // manifest reads the manifest of a bundle, which was given as a blob.
@@ -355,11 +388,4 @@ func (c *Controller) unpublished(ctx context.Context, p api.Publish) ([]store.Me
 		}
 	}
 	return out, add("targets", p.Targets)
-}
-
-// planOf is how the fleet's policy has a bundle go out.
-func (c *Controller) planOf(_ context.Context, m *trust.Manifest) (plan, error) {
-	p := plan{Plan: rollout.DefaultPlan()}
-	p.Level = m.Level
-	return p, p.Check()
 }

@@ -38,11 +38,13 @@ type statuses struct {
 	unsaid   map[string]bool // reports that the database does not have
 	sighted  map[string]bool
 	facts    map[string][]byte
+	moved    map[string][]netip.Addr // hosts that have other addresses
 	unstored chan struct{}
 }
 
 func (s *statuses) init() {
 	s.of, s.unsaid, s.sighted, s.facts = map[string]*known{}, map[string]bool{}, map[string]bool{}, map[string][]byte{}
+	s.moved = map[string][]netip.Addr{}
 	s.unstored = make(chan struct{}, 1)
 }
 
@@ -124,6 +126,9 @@ func (c *Controller) joined(host string, hello *wire.Hello) {
 	k := c.statuses.get(host)
 	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, wire.Level, hello.Have
 	c.statuses.sighted[host] = true
+	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
+		c.statuses.moved[host] = hello.Addresses
+	}
 	c.statuses.mutex.Unlock()
 	if hello.Report != nil {
 		c.reported(host, hello.Report, now)
@@ -238,7 +243,8 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 // write writes what the database does not have yet; what it could not take stays unsaid.
 func (s *statuses) write(ctx context.Context, into *store.Store) error {
 	s.mutex.Lock()
-	unsaid, sighted, facts := s.unsaid, s.sighted, s.facts
+	unsaid, sighted, facts, moved := s.unsaid, s.sighted, s.facts, s.moved
+	s.moved = map[string][]netip.Addr{}
 	s.unsaid, s.sighted, s.facts = map[string]bool{}, map[string]bool{}, map[string][]byte{}
 	var rows []store.Status
 	for host := range unsaid {
@@ -268,6 +274,11 @@ func (s *statuses) write(ctx context.Context, into *store.Store) error {
 			_, err = into.PutFacts(ctx, host, text)
 		}
 	}
+	for host, addresses := range moved {
+		if err == nil {
+			err = into.SetAddresses(ctx, "host:"+host, host, addresses)
+		}
+	}
 	if err == nil || answer(err) {
 		return err
 	}
@@ -278,6 +289,11 @@ func (s *statuses) write(ctx context.Context, into *store.Store) error {
 	}
 	for host := range sighted {
 		s.sighted[host] = true
+	}
+	for host, addresses := range moved {
+		if _, newer := s.moved[host]; !newer {
+			s.moved[host] = addresses
+		}
 	}
 	for host, text := range facts {
 		if _, newer := s.facts[host]; !newer {

@@ -88,6 +88,7 @@ func (c *Controller) advance(ctx context.Context) error {
 		c.tell(ctx, id)
 	}
 	c.driver.look()
+	c.memberships()
 	return nil
 }
 
@@ -119,6 +120,7 @@ func (c *Controller) whole(ctx context.Context) error {
 		c.tell(ctx, id)
 	}
 	c.driver.look()
+	c.memberships()
 	return nil
 }
 

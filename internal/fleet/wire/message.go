@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -166,7 +167,7 @@ func (m *Message) Check() error {
 // Check says what openapi.yaml does not allow.
 func (h *Hello) Check() error {
 	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), number("language-level", int64(h.LanguageLevel)),
-		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true))
+		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), addresses(h.Addresses))
 	for _, n := range h.Have {
 		if n < 1 {
 			err = errors.Join(err, fmt.Errorf("have: there is no bundle %d", n))
@@ -261,13 +262,17 @@ func (f *Failure) Check() error { return text("error", f.Text, 1, mostText) }
 
 // Check says what openapi.yaml does not allow.
 func (e *Enrol) Check() error {
-	err := errors.Join(text("secret", e.Secret, 1, mostShort), CheckHost(e.Host), text("request", e.Request, 1, mostRequest), count("addresses", len(e.Addresses), mostItems))
-	for _, a := range e.Addresses {
+	err := errors.Join(text("secret", e.Secret, 1, mostShort), CheckHost(e.Host), text("request", e.Request, 1, mostRequest), addresses(e.Addresses))
+	return first(err)
+}
+
+func addresses(all []netip.Addr) error {
+	for _, a := range all {
 		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
-			err = errors.Join(err, fmt.Errorf("addresses: %q is not one of a host", a))
+			return fmt.Errorf("addresses: %q is not one of a host", a)
 		}
 	}
-	return first(err)
+	return count("addresses", len(all), mostItems)
 }
 
 // Check says what openapi.yaml does not allow.

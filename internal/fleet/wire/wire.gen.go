@@ -189,6 +189,9 @@ type Failure struct {
 
 // Hello Who an agent is beside its certificate, and what it has.
 type Hello struct {
+	// Addresses those of the host that sets by hosts may hold, if within allows them; none: as they were
+	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
+
 	// Facts 64 digits, small.
 	Facts SHA256 `json:"facts,omitempty,omitzero"`
 
