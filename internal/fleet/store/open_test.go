@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -133,8 +134,12 @@ func (c *cluster) start(bin string) (err error) {
 // run starts the server and waits until it answers.
 func (c *cluster) run() error {
 	args := []string{"-D", filepath.Join(c.dir, "data")}
+	sync := "off" // nobody's machine dies here
+	if flag.Lookup("test.bench").Value.String() != "" {
+		sync = "on"
+	}
 	for _, setting := range []string{
-		"listen_addresses=", "unix_socket_directories=" + c.dir, "fsync=off", "jit=off", "autovacuum=off",
+		"listen_addresses=", "unix_socket_directories=" + c.dir, "fsync=" + sync, "jit=off", "autovacuum=off",
 		"max_connections=200", "shared_buffers=32MB", "log_timezone=GMT", "timezone=GMT",
 	} {
 		args = append(args, "-c", setting)

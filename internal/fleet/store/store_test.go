@@ -573,11 +573,14 @@ func TestFeed(t *testing.T) {
 		same(t, "of another database", good[Feed](t)(s.Changes(ctx, 9)), Feed{Position: Position{1, 4}, Whole: true})
 		snapshot := good[Snapshot](t)(s.Snapshot(ctx))
 		same(t, "snapshot", []any{snapshot.Fleet.Position, len(snapshot.Hosts), len(snapshot.Bundles), snapshot.Desired[0].Revision}, []any{Position{1, 4}, 1, 1, int64(4)})
-		if _, err := s.writer.ExecContext(ctx, "update fleet set revision = 10002"); err != nil {
+		if _, err := s.writer.ExecContext(ctx, "update fleet set revision = 10099"); err != nil {
 			t.Fatal(err)
 		}
 		is(t, "a change", s.SetLabels(ctx, operator, "web-1", nil, nil), nil)
 		same(t, "what was thrown away", good[Feed](t)(s.Changes(ctx, 2)).Whole, true)
+		var left int
+		is(t, "left", s.one(ctx, s.reader, []any{&left}, `select count(*) from change`), nil)
+		same(t, "left", left, 1)
 	})
 }
 

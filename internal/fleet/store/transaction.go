@@ -107,8 +107,11 @@ func (t *tx) tell(who, what string, diff any) error {
 // atLast is done when the transaction knows its revision.
 func (t *tx) atLast(f func(revision int64) error) { t.last = append(t.last, f) }
 
-// kept is how many revisions the feed of changes reaches back.
-const kept = 10_000
+// The feed of changes reaches back so many revisions at least, and is cut once in so many.
+const (
+	kept = 10_000
+	tidy = 100
+)
 
 // seal gives the transaction its revision and its place in the audit.
 func (t *tx) seal() error {
@@ -118,6 +121,11 @@ func (t *tx) seal() error {
 	bump := 0
 	if len(t.changes) > 0 {
 		bump = 1
+		if t.store.dialect.notify != "" { // others hear of it when it is committed
+			if _, err := t.do(t.store.dialect.notify); err != nil {
+				return err
+			}
+		}
 	}
 	var revision int64
 	var head Head
@@ -151,13 +159,10 @@ func (t *tx) feed(revision int64) error {
 	if _, err := t.do(`insert into change (revision, at, entries) values ($1, $2, $3)`, revision, t.store.micros(), string(entries)); err != nil {
 		return err
 	}
-	if _, err := t.do(`delete from change where revision <= $1`, revision-kept); err != nil {
-		return err
-	}
-	if t.store.dialect.notify == "" {
+	if revision%tidy != 0 {
 		return nil
 	}
-	_, err = t.do(t.store.dialect.notify)
+	_, err = t.do(`delete from change where revision <= $1`, revision-kept)
 	return err
 }
 

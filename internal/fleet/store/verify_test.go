@@ -144,6 +144,56 @@ func TestKnown(t *testing.T) {
 	})
 }
 
+// TestRestored puts an older copy of a database in its place: an agent's head and revision
+// show it, also when the copy has overtaken them.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := open(t, sqliteDatabase(t))
+	fleet(t, s)
+	enrolled(t, s, "web-1")
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if _, err := s.writer.ExecContext(ctx, "vacuum into '"+copied+"'"); err != nil {
+		t.Fatal(err)
+	}
+	is(t, "revoke", s.Revoke(ctx, operator, "web-1", "stolen"), nil)
+	told := good[Fleet](t)(s.Fleet(ctx))
+
+	restored := open(t, "sqlite:"+copied)
+	same(t, "at once", good[Standing](t)(restored.Known(ctx, told.Head)), Older)
+	same(t, "the feed at once", good[Feed](t)(restored.Changes(ctx, told.Revision)).Whole, true)
+	for n := range 3 {
+		is(t, "a change", restored.SetLabels(ctx, operator, "web-1", map[string]string{"n": fmt.Sprint(n)}, nil), nil)
+	}
+	now := good[Fleet](t)(restored.Fleet(ctx))
+	if now.Position.Compare(told.Position) <= 0 {
+		t.Fatalf("%v has not overtaken %v", now, told)
+	}
+	same(t, "overtaken", good[Standing](t)(restored.Known(ctx, told.Head)), Forked)
+	if r := good[Report](t)(restored.Verify(ctx, told.Head)); len(r.Findings) != 1 || r.Findings[0].Seq != told.Head.Seq {
+		t.Errorf("%+v", r)
+	}
+	is(t, "a new incarnation", restored.NewIncarnation(ctx, operator, 2), nil)
+	if now := good[Fleet](t)(restored.Fleet(ctx)); now.Position.Compare(Position{told.Incarnation, 1 << 60}) <= 0 {
+		t.Errorf("%v is not beyond every revision of incarnation %d", now.Position, told.Incarnation)
+	}
+}
+
+func FuzzParseHead(f *testing.F) {
+	for _, text := range []string{"", "0:", "1:" + hashOf("x"), "01:" + strings.ToUpper(hashOf("x")), "1:2", "-1:"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := ParseHead(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseHead(h.String()); err != nil || again != h {
+			t.Errorf("%q is %v, and that %v: %v", text, h, again, err)
+		}
+	})
+}
+
 func TestParseHead(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", ":", "1", "1:", "0:" + hashOf(""), "-1:" + hashOf(""), "x:" + hashOf(""), "1:" + hashOf("") + "00", "1:zz", "1:" + hashOf("") + ":"} {
