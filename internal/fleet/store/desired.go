@@ -34,10 +34,17 @@ func (s *Store) SetDesired(ctx context.Context, who, what string, desired []Desi
 
 // desired writes what of it is new, and returns that.
 func (t *tx) desired(desired []Desired) ([]Desired, error) {
+	if len(desired) == 0 {
+		return nil, nil
+	}
 	if err := t.bundlesExist(desired); err != nil {
 		return nil, err
 	}
-	has, err := t.store.desired(t.ctx, t, nil)
+	hosts := make([]string, len(desired))
+	for i, d := range desired {
+		hosts[i] = d.Host
+	}
+	has, err := t.store.desired(t.ctx, t, hosts)
 	if err != nil {
 		return nil, err
 	}

@@ -207,6 +207,77 @@ func TestServerGone(t *testing.T) {
 	same(t, "position", <-woken, Position{2, at + 1})
 }
 
+// TestServerDiskFull fills the disk of a PostgreSQL that writes: it ends all connections, or
+// itself, and goes on once there is room.
+func TestServerDiskFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long form only: it makes a database server of its own")
+	}
+	t.Parallel()
+	bin, err := postgresDir()
+	if err != nil {
+		testnet.Lacks(t, "PostgreSQL", err)
+	}
+	dir, err := os.MkdirTemp("", "sluice-postgres-") //nolint:usetesting // another user passes through it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("sluice-test", dir, "tmpfs", 0, "size=64m"); err != nil {
+		testnet.Lacks(t, "file systems to mount", err)
+	}
+	own := cluster{dir: dir}
+	t.Cleanup(func() {
+		own.stop()
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+		_ = os.Remove(dir)
+	})
+	if err := own.start(bin); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, own.address("postgres"))
+	fleet(t, s)
+	enrolled(t, s, "web-1")
+	ballast := filepath.Join(dir, "ballast")
+	file, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := make([]byte, 4096); err == nil; {
+		_, err = file.Write(page)
+	}
+	if !errors.Is(errors.Join(err, file.Close()), unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	var before Snapshot
+	refused := 0
+	for n := 0; refused < 20; n++ { // what it has room for in its files it takes
+		kept, reads := s.Snapshot(t.Context())
+		if reads == nil {
+			before = kept
+		}
+		err := s.Publish(t.Context(), operator, Publication{Metadata: []Metadata{{"timestamp", int64(n + 1), make([]byte, 1<<20)}}})
+		if err != nil {
+			refused++
+		}
+		if answers(err) || answers(reads) {
+			t.Fatalf("%v, %v", err, reads)
+		}
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := s.Fleet(t.Context()); err == nil {
+			break
+		} else if time.Since(begun) > time.Minute {
+			if err := own.run(); err != nil { // it had ended itself
+				t.Fatal(err)
+			}
+		}
+	}
+	whole(t, s, before)
+}
+
 // TestCommitsWait has a role whose commits do not wait for the disk: the store's do.
 func TestCommitsWait(t *testing.T) {
 	t.Parallel()

@@ -116,8 +116,10 @@ func (c *cluster) command(name string, args ...string) *exec.Cmd {
 
 func (c *cluster) start(bin string) (err error) {
 	c.bin = bin
-	if c.dir, err = os.MkdirTemp("", "sluice-postgres-"); err != nil { // shorter than a test's folder: it holds a socket
-		return err
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "sluice-postgres-"); err != nil { // shorter than a test's folder: it holds a socket
+			return err
+		}
 	}
 	if os.Getuid() == 0 {
 		if err := os.Chown(c.dir, nobody, nobody); err != nil {
