@@ -170,3 +170,8 @@ func of(err error, c *Class) error {
 	}
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
+
+// Each does something for each class, on all processors.
+func Each(ctx context.Context, list []*Class, do func(ctx context.Context, c *Class) error) error {
+	return each(ctx, len(list), func(ctx context.Context, i int) error { return do(ctx, list[i]) })
+}

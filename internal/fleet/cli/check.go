@@ -37,6 +37,7 @@ Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd) },
 	}
 	addRepository(cmd)
+	addOffline(cmd)
 	return cmd
 }
 

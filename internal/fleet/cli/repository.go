@@ -26,9 +26,13 @@ func addRepository(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.String("repository", ".", "`DIR` of fleet.yaml and its parts")
 	flags.String("inventory", "", "`FILE` of the hosts (default inventory.yaml in the repository)")
-	flags.Bool("offline", false, "download no list, use the copies")
 	command.Must(cmd.MarkFlagDirname("repository"))
 	command.Must(cmd.MarkFlagFilename("inventory", "yaml", "yml"))
+}
+
+// addOffline is for commands that may download lists; others use the copies.
+func addOffline(cmd *cobra.Command) {
+	cmd.Flags().Bool("offline", false, "download no list, use the copies")
 }
 
 func repository(cmd *cobra.Command) string {
@@ -51,7 +55,8 @@ func sources(cmd *cobra.Command) (*engine.Sources, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find where copies of lists are kept: %w", err)
 	}
-	offline, _ := cmd.Flags().GetBool("offline")
+	offline, err := cmd.Flags().GetBool("offline")
+	offline = offline || err != nil // there is no such flag
 	return &engine.Sources{State: filepath.Join(cache, "sluice"), Offline: offline, Warn: func(text string) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
 	}}, nil
@@ -85,6 +90,16 @@ func classify(ctx context.Context, cmd *cobra.Command) (*reading, error) {
 	}
 	list, found, err := f.Classes(ctx)
 	return &reading{f, list, found}, err
+}
+
+// sound is the error of hosts that have no policy, where there are any.
+func (r *reading) sound() error {
+	var wrong []check.Finding
+	for _, f := range classes.Join(r.found) {
+		wrong = append(wrong, f.Finding)
+	}
+	withRemedies(wrong)
+	return check.Errors(wrong)
 }
 
 // withRemedies words what findings say would mend them.

@@ -27,6 +27,8 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		// One line a command, in the order of the help.
 		newInit(),
 		newCheck(),
+		newTest(),
+		newDiff(),
 		newSign(),
 		newRun(),
 		newToken(),

@@ -197,6 +197,7 @@ func (r Reading) open(path string) (*loader, []byte, error) {
 	l.follow, l.texts, l.view = true, r.Texts, r.View
 	l.tolerant, l.whole, l.good, l.refused = r.Parts, r.DraftOf, r.Good, r.Refused
 	if r.Texts != nil {
+		l.policy.disk = r.Files
 		data, there := r.Texts[path]
 		if !there {
 			return nil, nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)

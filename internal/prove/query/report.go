@@ -133,10 +133,15 @@ func (d *Diff) Summary() string {
 func Markdown(d *Diff, old, next string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### What %s changes against %s\n\n", code(next), code(old))
+	return b.String() + d.Markdown()
+}
+
+// Markdown is what a comment says below its heading.
+func (d *Diff) Markdown() string {
+	var b strings.Builder
 	switch {
 	case len(d.Changes)+len(d.Settings) == 0:
-		b.WriteString("No difference: both treat every packet alike.\n")
-		return b.String()
+		return "No difference: both treat every packet alike.\n"
 	case d.Opens():
 		b.WriteString("**It opens something.** ")
 	default:
