@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -19,17 +18,4 @@ func tellCosts(w io.Writer, c engine.Costs) {
 	if c.Ignored != "" {
 		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "note:"), c.Ignored)
 	}
-}
-
-// costWords say what ns are worth.
-func costWords(c engine.CostsView) string {
-	switch {
-	case !c.Measured.IsZero() && len(c.Warnings) > 0:
-		return fmt.Sprintf("on this machine (measured %s, when it was busy)", c.Measured.Format(time.DateOnly))
-	case !c.Measured.IsZero():
-		return fmt.Sprintf("on this machine (measured %s)", c.Measured.Format(time.DateOnly))
-	case c.Elsewhere:
-		return "by the figures that come with Sluice"
-	}
-	return "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"
 }

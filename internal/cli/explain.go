@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/english"
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -91,7 +92,7 @@ func (e *explanation) print(w io.Writer) {
 		fmt.Fprintln(w, command.Paint(w, "2", "    why: "+r.Reason))
 	}
 	if len(e.Packets) > 0 {
-		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+costWords(e.costs.View()))
+		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+answers.CostWords(e.costs.View()))
 		for _, c := range e.Packets {
 			fmt.Fprintf(w, "  %-18s %5.1f %% of packets %8.0f → %.0f\n", c.Class, 100*c.Share, c.Before, c.After)
 		}

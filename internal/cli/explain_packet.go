@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -17,12 +18,8 @@ import (
 
 // packetFlags are what the fields of a question about a packet are called here.
 var packetFlags = explain.Words{
-	Fields: map[explain.Field]string{
-		explain.Protocol: "--proto", explain.Source: "--src", explain.Destination: "--dst", explain.SourcePort: "--sport", explain.Port: "--dport",
-		explain.In: "--in", explain.Out: "--out", explain.ICMPType: "--icmp-type", explain.Flags: "--flags", explain.User: "--user",
-		explain.Hook: "--hook", explain.State: "--state", explain.Mark: "--mark", explain.Facts: "sluice facts",
-	},
-	Unban: func(what string) string { return "sluice unban " + what },
+	Fields: answers.PacketFlags,
+	Unban:  func(what string) string { return "sluice unban " + what },
 }
 
 func newExplain() *cobra.Command {
@@ -83,21 +80,8 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			return runExplain(cmd, args, asked, described, number, everyRule)
 		},
 	}
+	answers.AddPacket(cmd, &asked, &everyRule)
 	flags := cmd.Flags()
-	flags.StringVar(&asked.Protocol, "proto", "", "`PROTOCOL`: tcp, udp, sctp, icmp or a number; tcp where nothing else is said")
-	flags.StringVar(&asked.Source, "src", "", "`ADDRESS` that it comes from")
-	flags.StringVar(&asked.Destination, "dst", "", "`ADDRESS` that it is for; without it, this host's")
-	flags.StringVar(&asked.SourcePort, "sport", "", "`PORT` that it comes from; without it, 40000")
-	flags.StringVar(&asked.Port, "dport", "", "`PORT` that it is for, as a number or a service such as https")
-	flags.StringVar(&asked.In, "in", "", "`INTERFACE` that it comes in by; without it, that of the route to its source")
-	flags.StringVar(&asked.Out, "out", "", "`INTERFACE` that it leaves by; without it, that of the route to its destination")
-	flags.StringVar(&asked.Mark, "mark", "", "`MARK` that it has for routing (ip rule), such as 0x1; without it, each that rules ask for")
-	flags.StringVar(&asked.ICMPType, "icmp-type", "", "`TYPE` of ICMP, by name or number; without it, echo-request")
-	flags.StringVar(&asked.Flags, "flags", "", "TCP `FLAGS`: letters, such as SA, or names, such as syn,ack; without it, what opens a connection")
-	flags.StringVar(&asked.User, "user", "", "`USER` of this host that sends it; without it, root")
-	flags.StringVar(&asked.Hook, "hook", "", "`HOOK`: input, output or forward, where the addresses do not say it")
-	flags.StringVar(&asked.State, "state", "", "`STATE`: new, established, related, invalid or untracked")
-	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
 	addLabels(cmd)
 	flags.Uint64Var(&number, "log", 0, "ask about the packet of a `NUMBER` of sluice log")
@@ -105,9 +89,6 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		cmd.MarkFlagsMutuallyExclusive("log", said)
 	}
 	addExplainLive(cmd)
-	command.Must(cmd.RegisterFlagCompletionFunc("proto", command.Words("tcp", "udp", "sctp", "icmp")))
-	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
-	command.Must(cmd.RegisterFlagCompletionFunc("state", command.Words("new", "established", "related", "invalid", "untracked")))
 	return cmd
 }
 
@@ -151,7 +132,7 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		if logged != nil {
 			printThen(w, logged)
 		}
-		printExplained(w, e, everyRule)
+		answers.Explained(w, e, everyRule)
 	})
 	if err == nil && e.Program.Differs() {
 		return &explain.DiffersError{Says: e.Program.Says}

@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/english"
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -63,7 +64,7 @@ func printPrice(w io.Writer, p *engine.Price) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, costWords(p.CostsView))
+	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, answers.CostWords(p.CostsView))
 	var each []string
 	for _, c := range p.Classes {
 		each = append(each, fmt.Sprintf("%s %.0f ns", c.Class, c.NS))

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -181,7 +182,7 @@ func explainTopPacket(ctx context.Context, w io.Writer, h door, q explain.Questi
 	if err != nil {
 		return err
 	}
-	printExplained(w, e, false)
+	answers.Explained(w, e, false)
 	return nil
 }
 

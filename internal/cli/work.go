@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 )
@@ -61,6 +62,6 @@ func (a asking) Explain(ctx context.Context, q engine.Explaining) (*engine.Expla
 }
 
 func (a asking) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
-	q.Called = queryFlags
+	q.Called = answers.QueryFlags
 	return a.Host.Query(ctx, q)
 }

@@ -29,6 +29,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newCheck(),
 		newTest(),
 		newDiff(),
+		newAsk(),
 		newSign(),
 		newRun(),
 		newToken(),

@@ -1,4 +1,4 @@
-package cli
+package answers
 
 import (
 	"fmt"
@@ -31,7 +31,9 @@ var alwaysHolds = map[string]string{
 	"open":     "a section that is left out is not policed",
 }
 
-func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
+// Explained prints what a policy does with one packet, and why; with everyRule also rules that
+// many in a row do not fit for one reason.
+func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	if v.Verdict == explain.Unknown {
 		fmt.Fprintln(w, v.Sentence)
 		printWays(w, v.Ways)
@@ -80,12 +82,12 @@ func printEnd(w io.Writer, v *engine.Explained) {
 	case *a && v.Banned != "":
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do what the policy says without the ban."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Cost.CostsView))
+			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
 		}
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Cost.CostsView))
+			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
 		}
 	default:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")

@@ -1,4 +1,4 @@
-package cli
+package answers
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestCostsWords(t *testing.T) {
 		{engine.Costs{Figures: backend.Figures{Measured: at}}, "on this machine (measured 2026-11-21)"},
 		{engine.Costs{Figures: backend.Figures{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
 	} {
-		if got := costWords(c.costs.View()); got != c.want {
+		if got := CostWords(c.costs.View()); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.costs, got, c.want)
 		}
 	}
