@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 			os.Exit(Main(os.Args[1:]))
 		},
 		"sluice-controller": func() { os.Exit(fleet.Main(os.Args[1:])) },
-		"sluice-lab": func() { os.Exit(lab.Main(os.Args[1:])) },
+		"sluice-lab":        func() { os.Exit(lab.Main(os.Args[1:])) },
 	})
 }
 

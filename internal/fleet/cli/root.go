@@ -37,6 +37,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newHosts(),
 		newRollout(),
 		newRevoke(),
+		newKey(),
 		newAudit(),
 		command.NewCompletion("sluice-controller"),
 		command.NewVersion("sluice-controller"),

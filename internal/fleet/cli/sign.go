@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +14,9 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/bundle"
+	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/prove/check"
 )
 
 func newSign() *cobra.Command {
@@ -20,7 +25,8 @@ func newSign() *cobra.Command {
 		Short: "Sign the policy of a fleet as it stands in the repository",
 		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which
 hosts may enforce for 90 days. What has changed since the last one is shown first.
-Where nothing has changed, the last bundle's end is moved instead.
+Where nothing has changed, the last bundle's end is moved instead. Where there is an
+inventory, what "check" calls an error is not signed.
 
 A fleet whose policies several keys sign gets the others' signatures by "sign" with
 their keys, over the files as they were signed first. Nobody enforces a bundle before
@@ -33,7 +39,7 @@ older than what they have heard.
 
 Exit status: 0 signed; 1 signed, and signatures of others are missing; 2 an error in
 a policy, a wrong key, or bad use.
-Files: fleet.yaml, its parts, trust/`,
+` + repositoryFiles + ` And trust/.`,
 		Example: `  sluice-controller sign --key ~/fleet-keys/policy.age
   sluice-controller sign --floor 7
   sluice-controller sign --dry-run --json`,
@@ -41,8 +47,7 @@ Files: fleet.yaml, its parts, trust/`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSign(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.String("repository", ".", "`DIR` of fleet.yaml and its parts")
-	command.Must(cmd.MarkFlagDirname("repository"))
+	addRepository(cmd)
 	addKeys(cmd)
 	flags.Int64("floor", 0, "let hosts enforce no bundle below `NUMBER`")
 	flags.Bool("restore", false, "make a new incarnation, after an older database was restored")
@@ -60,17 +65,16 @@ type signedJSON struct {
 }
 
 func runSign(cmd *cobra.Command) error {
-	dir, _ := cmd.Flags().GetString("repository")
-	r, err := trust.OpenRepository(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no fleet begins here: %w\nhint: sluice-controller init begins one", dir, err)
-	}
+	r, err := openRepository(cmd)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	s, err := signingOf(cmd, dir, r)
+	s, err := signingOf(cmd, r)
 	if err != nil {
+		return err
+	}
+	if err := checkFirst(cmd); err != nil {
 		return err
 	}
 	_, last, err := r.Newest()
@@ -109,9 +113,33 @@ func runSign(cmd *cobra.Command) error {
 	return reportSigned(cmd, r, &out)
 }
 
+// checkFirst finds the errors of all hosts of the inventory, if there is one.
+func checkFirst(cmd *cobra.Command) error {
+	_, err := os.Stat(filepath.Join(repository(cmd), classes.InventoryFile))
+	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("inventory") {
+		return nil
+	}
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	r, err := classify(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	found, err := r.Check(ctx, r.classes, counting(cmd, "check", len(r.classes)))
+	if err != nil {
+		return err
+	}
+	var wrong []check.Finding
+	for _, f := range classes.Join(slices.Concat(r.found, found)) {
+		wrong = append(wrong, f.Finding)
+	}
+	withRemedies(wrong)
+	return check.Errors(wrong)
+}
+
 // signingOf is what the files of a repository and the flags say.
-func signingOf(cmd *cobra.Command, dir string, r *trust.Repository) (trust.Signing, error) {
-	s, err := bundle.Read(dir, r.Fleet())
+func signingOf(cmd *cobra.Command, r *trust.Repository) (trust.Signing, error) {
+	s, err := bundle.Read(repository(cmd), r.Fleet())
 	if err != nil {
 		return s, err
 	}

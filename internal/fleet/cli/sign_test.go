@@ -112,6 +112,14 @@ func TestInitAndSign(t *testing.T) {
 		t.Errorf("files %+v", files)
 	}
 
+	// What check calls an error is not signed.
+	write(t, filepath.Join(repository, "inventory.yaml"), "version: 1\nhosts: {db-1: {labels: {role: db}}}\n")
+	write(t, filepath.Join(repository, "parts/50-db.yaml"), "version: 1\nhosts: role=db\nexpect: [allow postgresql from admins]\n")
+	_, errOut = sign(2)
+	has(t, errOut, "parts/50-db.yaml:3:")
+	ok(t, os.Remove(filepath.Join(repository, "parts/50-db.yaml")))
+	sign(0)
+
 	// A policy that cannot be read is not signed; nor is that of another fleet.
 	write(t, filepath.Join(repository, "parts/60-bad.yaml"), "version: 1\nhosts: role=\n")
 	_, errOut = sign(2)

@@ -181,6 +181,9 @@ func (r *Repository) Fleet() string { return r.root.Fleet }
 // Root is the newest root.json, whose hash tokens carry.
 func (r *Repository) Root() []byte { return r.roots[len(r.roots)-1] }
 
+// RootVersion is the version of the newest root.json.
+func (r *Repository) RootVersion() int64 { return r.root.Signed.Version }
+
 // RootExpires is when root.json ends: no policy changes after that.
 func (r *Repository) RootExpires() time.Time { return r.root.Signed.Expires }
 
@@ -390,7 +393,7 @@ func (r *Repository) Pending() (has, needs int) {
 	if r.targets == nil {
 		return 0, needs
 	}
-	return r.counted(r.targets.Metadata), needs
+	return r.root.signatures(metadata.TARGETS, r.targets.Metadata), needs
 }
 
 // Cosign adds signatures to the list of bundles as it stands.
@@ -421,21 +424,7 @@ func (r *Repository) writeTargets(t *metadata.Metadata[metadata.TargetsType], by
 		return 0, err
 	}
 	r.targets, r.bytes = next, text
-	return r.counted(next.Metadata), nil
-}
-
-// counted is how many policy keys have signed.
-func (r *Repository) counted(t *metadata.Metadata[metadata.TargetsType]) int {
-	role := r.root.Signed.Roles[metadata.TARGETS]
-	n := 0
-	for _, id := range role.KeyIDs {
-		one := *r.root.Metadata
-		one.Signed.Roles = map[string]*metadata.Role{metadata.TARGETS: {KeyIDs: []string{id}, Threshold: 1}}
-		if one.VerifyDelegate(metadata.TARGETS, t) == nil {
-			n++
-		}
-	}
-	return n
+	return r.root.signatures(metadata.TARGETS, next.Metadata), nil
 }
 
 // KeyName is how people tell keys apart: the first 16 digits of its id.

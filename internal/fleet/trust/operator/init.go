@@ -213,3 +213,26 @@ expect:
   - allow ssh from admins
   - deny ssh from not admins
 `
+
+// NewKeyFile makes the key of a role in a folder: root-4.age where there are three of
+// them, policy-2.age. It says where.
+func NewKeyFile(dir, role, passphrase string) (key ed25519.PublicKey, file string, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, "", err
+	}
+	o := Options{Keys: dir, Passphrase: passphrase}
+	for n := 1; ; n++ {
+		name := role + "-" + strconv.Itoa(n)
+		if taken, err := filepath.Glob(filepath.Join(dir, name+".*")); err != nil || len(taken) > 0 || n == 1 && role == "policy" {
+			if err != nil {
+				return nil, "", err
+			}
+			continue
+		}
+		made, path, err := o.newKey(name)
+		if err != nil {
+			return nil, "", err
+		}
+		return made.Public(), path, nil
+	}
+}

@@ -74,8 +74,9 @@ func writeNew(path string, data []byte, mode os.FileMode) (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// readKeyFile reads a key file; it asks for the passphrase of an encrypted one.
-func readKeyFile(path string, ask Passphrase) ([]byte, error) {
+// ReadKeyText reads a key file as PEM (PKCS #8), whatever key it has; it asks for the
+// passphrase of an encrypted one.
+func ReadKeyText(path string, ask Passphrase) ([]byte, error) {
 	text, err := regular.Read(path, maxKeyFile)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func decrypt(text []byte, passphrase string) ([]byte, error) {
 
 // ReadKey reads the key of a role.
 func ReadKey(path string, ask Passphrase) (trust.Signer, error) {
-	text, err := readKeyFile(path, ask)
+	text, err := ReadKeyText(path, ask)
 	if err != nil {
 		return nil, err
 	}
