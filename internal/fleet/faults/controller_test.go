@@ -1,0 +1,234 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/controller"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+// run is a controller that runs, on the database of the fleet.
+type run struct {
+	*controller.Controller
+
+	f        *fleet
+	store    *store.Store
+	listener *listener
+	skew     time.Duration
+	stop     context.CancelFunc
+	work     sync.WaitGroup
+}
+
+const address = "192.0.2.1:7443"
+
+// start starts a controller.
+func (f *fleet) start() {
+	r := &run{f: f, listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	r.store = must(store.Open(ctx, "sqlite:"+filepath.Join(f.dir, "fleet.db")))
+	if f.faults() && f.skewed {
+		r.skew = []time.Duration{-26 * time.Hour, 26 * time.Hour}[f.below(2)]
+	}
+	r.Controller = must(controller.New(ctx, controller.Options{
+		Dir: f.dir, Store: r.store, Version: "1", Controllers: []string{address},
+		Now: func() time.Time { return time.Now().Add(r.skew) },
+	}))
+	r.work.Go(func() { check(r.Serve(ctx, r.listener)) })
+	if f.bug == haltedAdvances {
+		r.work.Go(func() { r.advance(ctx) })
+	}
+	f.mutex.Lock()
+	f.one = r
+	f.mutex.Unlock()
+}
+
+// kill ends the controller, whose connections break at once.
+func (f *fleet) kill() {
+	f.mutex.Lock()
+	r := f.one
+	f.one = nil
+	f.mutex.Unlock()
+	if r == nil {
+		return
+	}
+	for _, h := range f.hosts {
+		h.link.breakAll()
+	}
+	r.stop()
+	r.work.Wait()
+	f.harvest(r.store)
+	check(r.store.Close())
+}
+
+// publish sends what the operator's repository has, and begins the roll-out of a bundle.
+func (r *run) publish(number int64) error {
+	r.f.mutex.Lock()
+	blobs := maps.Clone(r.f.blobs)
+	r.f.mutex.Unlock()
+	for hash, text := range blobs {
+		if err := r.store.PutBlob(context.Background(), hash, 1<<20, bytes.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	m := must(r.f.signs.Metadata())
+	_, err := r.Publish(context.Background(), "operator:ann", api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: number})
+	return err
+}
+
+// command is a person's word to the newest roll-out.
+func (f *fleet) command(kind rollout.Kind) {
+	r := f.running()
+	if r == nil {
+		return
+	}
+	all := must(r.store.Rollouts(context.Background(), false))
+	if len(all) == 0 {
+		return
+	}
+	_, err := r.Command(context.Background(), all[0].ID, rollout.Command{Kind: kind, Who: "operator:ann"})
+	var refused *rollout.RefusedError
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, store.ErrConflict) {
+		f.t.Error(err)
+	}
+}
+
+// advance is the planted bug of a controller.
+func (r *run) advance(ctx context.Context) {
+	for ; ctx.Err() == nil; wait(ctx, 3*time.Second) {
+		rows, err := r.store.Rollouts(ctx, true)
+		if err != nil {
+			continue
+		}
+		for _, row := range rows {
+			var s rollout.State
+			check(json.Unmarshal(row.State, &s))
+			if s.Phase != rollout.Halted {
+				continue
+			}
+			for id, h := range s.Hosts {
+				h.Excused = true
+				s.Hosts[id] = h
+			}
+			s.Phase = s.Was
+			row.Phase, row.State = string(s.Phase), must(json.Marshal(s))
+			_, _ = r.store.Move(ctx, "controller", "rollout.step", store.Move{Rollouts: []store.Rollout{row}}) // somebody else was quicker
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// audit is what is known of roll-outs by the audit chain, which has all that was committed
+// in its order.
+type audit struct {
+	last        store.Entry
+	incarnation int64
+	rollouts    map[int64]rollout.Rollout
+}
+
+func (a audit) clone() audit {
+	a.rollouts = maps.Clone(a.rollouts)
+	return a
+}
+
+// harvest writes the history of what was committed since it was done last.
+func (f *fleet) harvest(s *store.Store) {
+	a := &f.audit
+	for _, e := range must(s.Audit(context.Background(), a.last.Seq, 1_000_000)) {
+		if e.Seq != a.last.Seq+1 || e.Previous != a.last.Hash {
+			f.history.Add(Event{At: e.At, Kind: Audited, Error: fmt.Sprintf("entry %d does not follow %d", e.Seq, a.last.Seq)})
+		}
+		a.last = e
+		var diff struct {
+			Incarnation int64 `json:"incarnation"`
+			To          int64 `json:"to"`
+			Bundle      int64 `json:"bundle"`
+			Moved       []struct {
+				Rollout, Bundle int64
+				To              rollout.Phase
+			} `json:"moved"`
+			Desired []store.Desired `json:"desired"`
+		}
+		check(json.Unmarshal(e.Diff, &diff))
+		switch e.What {
+		case "fleet.create":
+			a.incarnation = diff.Incarnation
+		case "fleet.incarnation":
+			a.incarnation = diff.To
+		case "publish":
+			if diff.Bundle != 0 {
+				f.history.Add(Event{At: e.At, Kind: Published, Bundle: diff.Bundle, Floor: f.floors[diff.Bundle]})
+			}
+		}
+		changed := map[int64]bool{}
+		for _, m := range diff.Moved {
+			r := a.rollouts[m.Rollout]
+			r.ID, r.Bundle, r.State.Phase = m.Rollout, m.Bundle, m.To
+			by := rollout.Moved{Phase: m.To}
+			if e.Who != "controller" {
+				by.Who = e.Who
+			}
+			r.State.History = append(r.State.History[:len(r.State.History):len(r.State.History)], by)
+			a.rollouts[m.Rollout], changed[m.Rollout] = r, true
+		}
+		for _, d := range diff.Desired {
+			r := a.rollouts[d.Rollout]
+			r.State.Hosts = maps.Clone(r.State.Hosts)
+			if r.State.Hosts == nil {
+				r.State.Hosts = map[string]rollout.Host{}
+			}
+			r.State.Hosts[d.Host] = rollout.Host{Target: d.Bundle}
+			a.rollouts[d.Rollout], changed[d.Rollout] = r, true
+		}
+		for id := range changed {
+			f.history.Add(Event{At: e.At, Kind: Kept, Rollout: a.rollouts[id], Order: wire.Order{Incarnation: a.incarnation}})
+		}
+	}
+}
+
+func (f *fleet) faults() bool {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.faulty
+}
+
+// listener is where a controller listens.
+type listener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(addressOf(1)) }

@@ -1,0 +1,367 @@
+package faults
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// planted is what is wrong with a fleet whose history has to be judged broken.
+type planted string
+
+const (
+	none           planted = ""
+	haltedAdvances planted = "a halted roll-out goes on"
+	lowerRevision  planted = "agents take a lower revision"
+	anyBundle      planted = "agents take a bundle that nobody signed"
+	belowFloor     planted = "agents take a bundle below the floor"
+)
+
+// fleet is a whole fleet in one process, by the clock of testing/synctest: an operator who
+// signs, a controller on an SQLite file, hosts whose kernels only remember, and a network
+// that loses, doubles and delays what they say.
+type fleet struct {
+	t       *testing.T
+	bug     planted
+	history History
+	dir     string // of the controller
+	policy  trust.Signer
+	signs   *trust.Repository
+	next    trust.Signing
+	skewed  bool // clocks of controllers are off; then no database is restored
+	audit   audit
+	copied  audit           // as it was when the folder was copied
+	floors  map[int64]int64 // of what was signed, by bundle
+
+	mutex  sync.Mutex
+	random *rand.Rand
+	blobs  map[string][]byte
+	texts  map[int64]string // of each bundle's part
+	floor  int64
+	faulty bool // the network is
+	one    *run // nil: none
+	hosts  []*host
+}
+
+// chance is true once in n.
+func (f *fleet) chance(n int) bool { return f.below(n) == 0 }
+
+func (f *fleet) below(n int) int {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.random.IntN(n)
+}
+
+func (f *fleet) upTo(d time.Duration) time.Duration { return time.Duration(f.below(int(d))) }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+const (
+	fleetName = "example.net"
+	fleetFile = `version: 1
+fleet: example.net
+parts: [parts/*.yaml]
+roll-out: {stages: [1 per class, 50%, 100%], settle: 5s, confirm: 10s, probes: [controller, tcp 192.0.2.7:443]}
+`
+)
+
+// newFleet founds a fleet and enrols its hosts.
+func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
+	f := &fleet{
+		t: t, bug: plant, random: rand.New(rand.NewPCG(seed, 0)), blobs: map[string][]byte{}, texts: map[int64]string{}, floors: map[int64]int64{},
+		dir: filepath.Join(memory(t), "controller"),
+	}
+	f.skewed = f.chance(3)
+	key := func() trust.PrivateKey { return must(trust.NewKey()) }
+	root, policy := key(), key()
+	f.policy = policy
+	now := time.Now()
+	check(os.MkdirAll(f.dir, 0o700))
+	one := func(k trust.PrivateKey) trust.RoleKeys {
+		return trust.RoleKeys{Keys: []ed25519.PublicKey{k.Public()}, Threshold: 1}
+	}
+	ca, caKey, err := trust.NewCA(fleetName, now)
+	check(err)
+	founding := trust.Founding{Fleet: fleetName, CA: ca, Root: one(root), Policy: one(policy)}
+	for role, keys := range map[string]*[]ed25519.PublicKey{"snapshot": &founding.Snapshot, "timestamp": &founding.Timestamp, "live": &founding.Live} {
+		k := key()
+		check(trust.AddOnlineKey(f.dir, role, k))
+		*keys = []ed25519.PublicKey{k.Public()}
+	}
+	f.signs = must(trust.Found(filepath.Join(memory(t), "repository"), founding, now, root))
+	check(trust.NewOnline(f.dir, f.signs.Root()))
+	certificate, intermediate, err := trust.NewIntermediate(fleetName, ca, caKey, now)
+	check(err)
+	check(trust.AddOnlineCA(f.dir, certificate, intermediate))
+	f.next = trust.Signing{Level: 1, File: f.file("fleet.yaml", fleetFile)}
+
+	f.audit.rollouts = map[int64]rollout.Rollout{}
+	f.start()
+	// What a token says is that it is good for three hosts.
+	token := must(trust.NewToken(f.signs.Root(), []string{address}, map[string]string{"role": "web"}))
+	check(f.one.store.CreateToken(t.Context(), "operator:ann", store.Token{
+		ID: "t1", Secret: sha256.Sum256([]byte(token.Secret)), Uses: 3, Expires: now.Add(time.Hour), Labels: token.Labels,
+	}))
+	f.history.Add(Event{Kind: Acknowledged, What: "token t1"})
+	for i := range 3 {
+		f.hosts = append(f.hosts, newHost(f, fmt.Sprintf("web-%d", i+1), token))
+	}
+	return f
+}
+
+// memory is a folder that costs no disk, where there is such.
+func memory(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat("/dev/shm"); err != nil {
+		return t.TempDir()
+	}
+	dir := must(os.MkdirTemp("/dev/shm", "sluice-faults-")) //nolint:usetesting // T.TempDir is on a disk
+	t.Cleanup(func() { check(os.RemoveAll(dir)) })
+	return dir
+}
+
+func (f *fleet) file(path, text string) trust.File {
+	hash := wire.Hash([]byte(text))
+	f.mutex.Lock()
+	f.blobs[hash] = []byte(text)
+	f.mutex.Unlock()
+	return trust.File{Path: path, SHA256: hash, Size: int64(len(text))}
+}
+
+// publish signs a bundle whose part says what becomes of it on hosts, and begins its
+// roll-out.
+func (f *fleet) publish(part string) {
+	number := int64(len(f.texts) + 1)
+	part = fmt.Sprintf("version: 1\ninput: {default: drop, rules: [allow ssh]}\n# %d %s", number, part)
+	f.next.Parts = []trust.File{f.file("parts/10-base.yaml", part)}
+	signed := must(f.signs.Sign(f.next, time.Now(), f.policy))
+	f.next.Restore = false
+	f.mutex.Lock()
+	f.texts[signed.Bundle.Number] = part
+	f.floor, f.floors[signed.Bundle.Number] = signed.Floor, signed.Floor
+	for _, text := range must(f.signs.Manifests()) {
+		f.blobs[wire.Hash(text)] = text
+	}
+	f.mutex.Unlock()
+	f.history.Add(Event{
+		Kind: Signed, Bundle: signed.Bundle.Number, Content: wire.Hash([]byte(part)), Floor: signed.Floor,
+		Order: wire.Order{Incarnation: signed.Incarnation},
+	})
+	// An operator sends it again until a controller says that it is written.
+	var err error
+	for range 600 {
+		err = errCut
+		if c := f.running(); c != nil {
+			err = c.publish(signed.Bundle.Number)
+		}
+		if err == nil {
+			f.history.Add(Event{Kind: Acknowledged, What: fmt.Sprint("bundle ", signed.Bundle.Number)})
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	f.t.Fatalf("nobody takes a publication: %v", err)
+}
+
+func (f *fleet) running() *run {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.one
+}
+
+// restore puts back a copy of the controller's folder, under a new incarnation that the
+// policy's key signs.
+func (f *fleet) restore(copied string, at time.Time) {
+	f.kill()
+	for _, h := range f.hosts {
+		h.link.cutStreams()
+	}
+	check(os.RemoveAll(f.dir))
+	check(os.CopyFS(f.dir, os.DirFS(copied)))
+	time.Sleep(5 * time.Second)
+	f.history.Add(Event{Kind: Restored, Until: at})
+	f.audit = f.copied.clone()
+	f.start()
+	f.next.Restore = true
+	f.publish("good")
+}
+
+// backUp copies the controller's folder while nothing writes to it.
+func (f *fleet) backUp() (dir string, at time.Time) {
+	f.kill()
+	f.copied = f.audit.clone()
+	at, dir = time.Now(), filepath.Join(memory(f.t), "copy")
+	check(os.CopyFS(dir, os.DirFS(f.dir)))
+	f.start()
+	return dir, at
+}
+
+// disturb is one fault, or one thing that people do.
+func (f *fleet) disturb() {
+	h := f.hosts[f.below(len(f.hosts))]
+	switch f.below(12) {
+	case 0:
+		f.kill()
+		time.Sleep(f.upTo(40 * time.Second))
+		f.start()
+	case 1:
+		f.kill()
+		f.start()
+	case 2:
+		h.link.cut(f.upTo(time.Minute))
+	case 3:
+		h.restart()
+	case 4:
+		h.link.cutStreams()
+	case 5, 6:
+		f.publish([]string{"good", "good", "good", "bad", "refused"}[f.below(5)])
+	case 7:
+		f.command([]rollout.Kind{rollout.Pause, rollout.Resume, rollout.Hold, rollout.Halt, rollout.Revert}[f.below(5)])
+	case 8:
+		f.command(rollout.Resume)
+	case 9:
+		h.link.lie()
+	case 10:
+		if newest := int64(len(f.texts)); newest > 2 {
+			f.next.Floor = max(f.next.Floor, newest-1)
+			f.publish("good")
+		}
+	default:
+		time.Sleep(f.upTo(30 * time.Second))
+	}
+	time.Sleep(f.upTo(20 * time.Second))
+}
+
+// run has a fleet live through faults, and then in peace until all has come to an end.
+func (f *fleet) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer func() {
+		stop()
+		for _, h := range f.hosts {
+			h.stop()
+		}
+		f.kill()
+		time.Sleep(time.Hour) // whatever waited has ended
+	}()
+	for _, h := range f.hosts {
+		h.start(ctx)
+	}
+	f.publish("good")
+	time.Sleep(time.Minute)
+	if f.chance(3) || f.bug == belowFloor {
+		f.next.Floor = 2
+		f.publish("good")
+		time.Sleep(time.Minute)
+	}
+	f.mutex.Lock()
+	f.faulty = true
+	f.mutex.Unlock()
+	var copied string
+	var at time.Time
+	steps := 4 + f.below(4)
+	for i := range steps {
+		switch {
+		case f.skewed || f.bug != none:
+		case i == 2:
+			copied, at = f.backUp()
+		case i == steps-2 && f.chance(2):
+			f.restore(copied, at)
+		}
+		f.disturb()
+		switch f.bug {
+		case none:
+		case haltedAdvances:
+			f.command(rollout.Hold)
+		default:
+			f.hosts[0].link.lie()
+		}
+	}
+	f.calm()
+	time.Sleep(convergence)
+	f.end()
+}
+
+// calm ends the faults: what was lost on a stream is known to have been lost, since the
+// stream ends.
+func (f *fleet) calm() {
+	f.mutex.Lock()
+	f.faulty = false
+	f.mutex.Unlock()
+	if f.skewed {
+		f.kill() // somebody sets the clock
+	}
+	if f.running() == nil {
+		f.start()
+	}
+	for _, h := range f.hosts {
+		h.link.heal()
+	}
+	f.history.Add(Event{Kind: Calm})
+}
+
+// end writes down how everything is. A host that has its roll-out's stage before it still
+// is told nothing yet, and runs what it was told.
+func (f *fleet) end() {
+	ctx := f.t.Context()
+	s := f.one.store
+	for _, h := range f.hosts {
+		var desired int64
+		for _, d := range must(s.Desired(ctx, h.id)) {
+			desired = d.Bundle
+		}
+		f.history.Add(h.how(desired))
+	}
+	for _, b := range must(s.Bundles(ctx)) {
+		f.history.Add(Event{Kind: Found, What: fmt.Sprint("bundle ", b.Number)})
+	}
+	for _, h := range must(s.Hosts(ctx)) {
+		f.history.Add(Event{Kind: Found, What: "host " + h.ID})
+	}
+	for _, k := range must(s.Tokens(ctx)) {
+		f.history.Add(Event{Kind: Found, What: "token " + k.ID})
+	}
+	f.harvest(s)
+	report := must(s.Verify(ctx))
+	whole := Event{Kind: Audited}
+	for _, finding := range report.Findings {
+		whole.Error = fmt.Sprintf("entry %d: %s", finding.Seq, finding.What)
+	}
+	f.history.Add(whole)
+}
+
+// reads the part of a bundle that lies beside a host's policy.
+func partOf(file string) (number int64, text string) {
+	dir := filepath.Dir(file)
+	_, err := fmt.Sscan(filepath.Base(dir), &number)
+	check(err)
+	return number, string(must(os.ReadFile(filepath.Join(dir, "parts", "10-base.yaml"))))
+}
+
+var errCut = errors.New("no route to host")
+
+func is(part, word string) bool { return strings.HasSuffix(part, word) }
