@@ -157,6 +157,9 @@ type Publish struct {
 	// Bundle which of targets.json is rolled out
 	Bundle int64 `json:"bundle"`
 
+	// NotBefore no stage of its roll-out begins earlier
+	NotBefore time.Time `json:"not-before,omitempty,omitzero"`
+
 	// Roots each root.json, the first one first
 	Roots   [][]byte `json:"roots"`
 	Targets []byte   `json:"targets"`

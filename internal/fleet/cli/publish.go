@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,17 +24,19 @@ func newPublish() *cobra.Command {
 		Long: `Sends the newest signed bundle of the repository to the controller: what is signed, and
 those files that the controller does not have. Then its roll-out begins, by the stages of
 fleet.yaml, in place of one that is under way. The controller takes nothing that a host
-would refuse.
+would refuse. With --not-before hosts are told nothing of it before a time; until then
+the roll-out says what it waits for, and a newer one may take its place.
 
 Files: trust/ in the repository, and the files of the bundle, which must be what was signed.
 
 Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
-		Example: "  sluice-controller publish && sluice-controller rollout show",
+		Example: "  sluice-controller publish && sluice-controller rollout show\n  sluice-controller publish --not-before 2026-12-01T05:00:00+01:00",
 		Args:    cobra.NoArgs,
 		RunE:    publish,
 	}
 	addController(cmd)
 	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
+	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
 	return cmd
 }
 
@@ -45,9 +48,32 @@ type published struct {
 	Rollout *rollout.Rollout `json:"rollout"`
 }
 
+// notBefore reads a time, or how long it is until then.
+func notBefore(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return now.Add(d).UTC().Truncate(time.Second), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("--not-before %q is no time: write it as 2026-12-01T05:00:00+01:00, or as 8h from now", text)
+	case !at.After(now):
+		return at, fmt.Errorf("--not-before %s is over: leave it out to begin now", text)
+	}
+	return at, nil
+}
+
 func publish(cmd *cobra.Command, _ []string) error {
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
+	text, _ := cmd.Flags().GetString("not-before")
+	from, err := notBefore(text, time.Now())
+	if err != nil {
+		return err
+	}
 	r, err := openRepository(cmd)
 	if err != nil {
 		return err
@@ -72,7 +98,7 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if err := send(ctx, c, files, &out); err != nil {
 		return hinted(err)
 	}
-	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number}); err != nil {
+	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number, NotBefore: from}); err != nil {
 		return err
 	}
 	if command.JSON(cmd) {

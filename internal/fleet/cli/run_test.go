@@ -185,6 +185,18 @@ func TestController(t *testing.T) {
 		t.Error(shown)
 	}
 
+	again := []string{"publish", "--dir", f.dir, "--repository", f.repository, "--not-before"}
+	for _, text := range []string{"tomorrow", "2020-01-01T00:00:00Z", "-1h"} {
+		if _, errText := run(t, 2, append(again, text)...); !strings.Contains(errText, "--not-before") {
+			t.Error(errText)
+		}
+	}
+	run(t, 0, append(again, "8h")...)
+	shown, _ = run(t, 0, "rollout", "show", "--dir", f.dir, "--json")
+	if err := json.Unmarshal([]byte(shown), &is); err != nil || is.ID != 2 || time.Until(is.Plan.NotBefore) < 7*time.Hour {
+		t.Errorf("%v: %s", err, shown)
+	}
+
 	run(t, 0, "revoke", "web-2", "--dir", f.dir, "--message", "sold")
 	run(t, 2, "revoke", "web-2", "--dir", f.dir)
 	run(t, 2, "revoke", "web-9", "--dir", f.dir)

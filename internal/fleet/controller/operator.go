@@ -275,6 +275,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	if err != nil {
 		return nil, wrong("the roll-out of bundle %d: %v", b.Number, err)
 	}
+	how.NotBefore = p.NotBefore
 	if err := c.incarnate(ctx); err != nil {
 		return nil, err
 	}
