@@ -90,8 +90,9 @@ func (f *Fleet) groups() ([]group, []Found) {
 		}
 		var files []string
 		var key strings.Builder
+		labels := h.Selecting()
 		for n := range parts {
-			if h.Selected(parts[n].Selector) {
+			if parts[n].Selector == nil || parts[n].Selector.Match(labels) {
 				selects[n] = true
 				files = append(files, parts[n].File)
 				fmt.Fprintf(&key, "%d ", n)
@@ -131,7 +132,7 @@ func (f *Fleet) split(ctx context.Context, g *group) ([]*Class, error) {
 	if err := first.Resolve(ctx); err != nil {
 		return nil, err
 	}
-	s := symbolsOf(first.Resolved)
+	s := symbolsOf(first.Resolved, f.Inventory.File)
 	var out []*Class
 	at := map[string]*Class{}
 	for _, h := range g.hosts {

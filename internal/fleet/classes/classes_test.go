@@ -117,3 +117,27 @@ func TestFacts(t *testing.T) {
 		}
 	}
 }
+
+// Guests are symbols as hosts are: how many there are, what they are called and where they are
+// attached parts no hosts, in which sets they are does.
+func TestGuests(t *testing.T) {
+	archive := strings.Replace(fourHosts, "-- p.yaml --\nversion: 1\n", "-- p.yaml --\nversion: 1\nforward: { default: drop, rules: [allow ssh to vms] }\n", 1)
+	for _, host := range []string{"a", "b", "c", "d"} {
+		tap := `"interfaces":[{"name":"` + host + `0","index":9,"kind":"tun"},`
+		before, after, _ := strings.Cut(archive, "-- "+host+".json --\n")
+		archive = before + "-- " + host + ".json --\n" + strings.Replace(after, `"interfaces":[`, tap, 1)
+	}
+	archive = strings.Replace(archive, "-- a.json --", `guests:
+  a1: { host: a, interface: a0, addresses: 10.30.0.1, labels: {app: api} }
+  a2: { host: a, interface: a1, addresses: 10.30.0.2, labels: {app: api} }
+  a3: { host: a, interface: a2, addresses: 10.30.0.3, labels: {app: api} }
+  b1: { host: b, interface: b0, addresses: 10.30.0.4, labels: {app: api} }
+  b2: { host: b, interface: b1, addresses: 10.30.0.5, labels: {app: api} }
+  c1: { host: c, interface: c0, addresses: 10.30.0.6, labels: {app: db} }
+  c2: { host: c, interface: c1, addresses: 10.30.0.7, labels: {app: db} }
+  d1: { host: d, interface: d0, addresses: 10.30.0.8, labels: {app: api} }
+-- a.json --`, 1)
+	if got, want := classesOf(t, read(t, archive)), "a b, c, d"; got != want {
+		t.Errorf("classes %s, want %s", got, want)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"sluice/internal/engine"
@@ -112,7 +113,26 @@ func (f *Fleet) factsOf(h *inventory.Host) (*facts, error) {
 		}
 		return nil, policy.Errors{e}
 	}
+	if len(h.Guests) > 0 {
+		return &facts{out.Facts, outlineOf(withoutGuests(out.Facts, h.Guests))}, nil
+	}
 	return out, nil
+}
+
+// withoutGuests leaves out of facts the interfaces that guests are at, whatever their names.
+func withoutGuests(f host.Facts, guests []policy.Guest) *host.Facts {
+	at := func(name string) bool {
+		return slices.ContainsFunc(guests, func(g policy.Guest) bool { return g.Interface.Text == name })
+	}
+	f.Interfaces = slices.DeleteFunc(slices.Clone(f.Interfaces), func(i host.Interface) bool { return at(i.Name) })
+	if f.Routing != nil {
+		of := *f.Routing
+		of.Routes = slices.DeleteFunc(slices.Clone(of.Routes), func(r host.Route) bool {
+			return slices.ContainsFunc(r.Hops, func(h host.Hop) bool { return at(h.Out) })
+		})
+		f.Routing = &of
+	}
+	return &f
 }
 
 // lasting leaves out of facts what is of one moment.

@@ -29,7 +29,9 @@ func (f *Fleet) name(list []*Class) {
 			common = c.common(slices.Sorted(maps.Keys(c.Hosts[0].Labels)))
 		}
 		names[i] = strings.Join(common, " ")
-		same[names[i]]++
+		if len(c.Hosts) > 1 {
+			same[names[i]]++
+		}
 	}
 	for i, c := range list {
 		first := c.Hosts[0].Name
@@ -39,7 +41,7 @@ func (f *Fleet) name(list []*Class) {
 		case same[names[i]] == 1:
 			c.Name = english.Plural(len(c.Hosts), words)
 		default:
-			c.Name = fmt.Sprintf("%s as %s", english.Plural(len(c.Hosts), words), first)
+			c.Name = fmt.Sprintf("%s like %s", english.Plural(len(c.Hosts), words), first)
 		}
 	}
 }

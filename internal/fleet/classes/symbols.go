@@ -101,13 +101,18 @@ type symbols struct {
 	known map[netip.Prefix]string
 }
 
-// symbolsOf collects them of a policy whose names are resolved.
-func symbolsOf(r *resolve.Resolved) *symbols {
+// ownGuests is the set of a host's own guests, which all of them are in.
+const ownGuests = "guests"
+
+// symbolsOf collects them of a policy whose names are resolved. What stands in the inventory
+// is what guests of the host have, and tells them apart from no others.
+func symbolsOf(r *resolve.Resolved, inventory string) *symbols {
 	s := &symbols{known: map[netip.Prefix]string{}}
 	of := *r.Policy
 	of.Sets, of.Zones, of.Fleet = nil, nil, nil
 	names, literals := map[string]bool{}, map[addrset.Range]bool{}
-	asked(reflect.ValueOf(of), names, literals)
+	asked(reflect.ValueOf(of), inventory, names, literals)
+	delete(names, ownGuests)
 	for name := range r.Zones {
 		names[name] = true // where its interfaces are asked for, its networks are too
 	}
@@ -129,16 +134,17 @@ func symbolsOf(r *resolve.Resolved) *symbols {
 	return s
 }
 
-// asked collects the names and the literal addresses that stand in a policy.
-func asked(v reflect.Value, names map[string]bool, literals map[addrset.Range]bool) {
+// asked collects the names and the literal addresses that stand in a policy, but for those of
+// the inventory.
+func asked(v reflect.Value, inventory string, names map[string]bool, literals map[addrset.Range]bool) {
 	switch v.Kind() { //nolint:exhaustive // of the kinds that a policy is made of
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			asked(v.Elem(), names, literals)
+			asked(v.Elem(), inventory, names, literals)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			asked(v.Index(i), names, literals)
+			asked(v.Index(i), inventory, names, literals)
 		}
 	case reflect.Struct:
 		switch x := interfaceOf(v).(type) {
@@ -147,6 +153,10 @@ func asked(v reflect.Value, names map[string]bool, literals map[addrset.Range]bo
 				literals[x] = true
 			}
 			return
+		case policy.Range:
+			if x.Pos.File == inventory {
+				return
+			}
 		case policy.Word:
 			names[x.Text] = true
 			return
@@ -158,7 +168,7 @@ func asked(v reflect.Value, names map[string]bool, literals map[addrset.Range]bo
 		}
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				asked(v.Field(i), names, literals)
+				asked(v.Field(i), inventory, names, literals)
 			}
 		}
 	}

@@ -45,14 +45,14 @@ func (inv *Inventory) Host(name string) *Host {
 
 // Selected says whether a selector means the host; nil means every one.
 func (h *Host) Selected(s *selector.Selector) bool {
-	return s == nil || s.Match(named(h.Labels, h.Name))
+	return s == nil || s.Match(h.Selecting())
 }
 
-// named are labels with the name that selectors know as host.
-func named(labels map[string]string, host string) map[string]string {
-	out := make(map[string]string, len(labels)+1)
-	maps.Copy(out, labels)
-	out["host"] = host
+// Selecting are the labels that selectors know of the host, its name among them.
+func (h *Host) Selecting() map[string]string {
+	out := make(map[string]string, len(h.Labels)+1)
+	maps.Copy(out, h.Labels)
+	out["host"] = h.Name
 	return out
 }
 
@@ -66,7 +66,7 @@ func (h *Host) View(members map[string][]policy.Range) *policy.View {
 func (inv *Inventory) Members(groups []*policy.Set) (map[string][]policy.Range, error) {
 	labels := make([]map[string]string, len(inv.Hosts))
 	for i := range inv.Hosts {
-		labels[i] = named(inv.Hosts[i].Labels, inv.Hosts[i].Name)
+		labels[i] = inv.Hosts[i].Selecting()
 	}
 	out := map[string][]policy.Range{}
 	for _, g := range groups {
