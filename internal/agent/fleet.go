@@ -100,7 +100,7 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 		return nil, err
 	}
 	return &fleet.Member{
-		Dir: dir, Host: is.Host, Labels: is.Labels, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew,
+		Dir: dir, Host: is.Host, Labels: is.Labels, Enrolled: is.Enrolled, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew,
 		Level: policy.Level, Version: s.Host.Version, Instance: rand.Text(), Note: s.note, Times: fleet.Usual,
 	}, nil
 }

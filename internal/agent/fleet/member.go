@@ -94,6 +94,7 @@ type Member struct {
 	Dir         string // fleet/
 	Host        string // its id
 	Labels      map[string]string
+	Enrolled    time.Time // when; what was done before is not its own
 	Trust       *trust.Host
 	Controllers Controllers
 	Engine      Engine
@@ -121,9 +122,7 @@ type Member struct {
 // Run follows the fleet until the context ends.
 func (m *Member) Run(ctx context.Context) error {
 	m.wake, m.tell = make(chan struct{}, 1), make(chan struct{}, 1)
-	if err := m.load(); err != nil {
-		return err
-	}
+	m.load()
 	m.observe(ctx)
 	m.running.Go(func() { m.connect(ctx) })
 	m.running.Go(func() { m.poll(ctx) })

@@ -170,6 +170,22 @@ func TestUnreachableBefore(t *testing.T) {
 	})
 }
 
+// What was done for a fleet that the host has left is nothing to the next one.
+func TestEnrolledAnew(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		end()
+		s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		s.enrolled, s.reports = time.Now().Add(time.Hour), nil
+		_, end = s.member()
+		defer end()
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("one")
+	})
+}
+
 // What runs already is not refused for what somebody did to its rules.
 func TestDrift(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {

@@ -36,6 +36,7 @@ type stage struct {
 	streams  map[*stream]bool
 	reports  []wire.Report
 	hellos   []wire.Hello
+	enrolled time.Time
 	cut      bool // nothing new connects
 	dead     bool // what is connected does not answer
 	tampered bool // blobs come wrong
@@ -133,7 +134,7 @@ func (s *stage) freshen() {
 func (s *stage) member() (m *Member, end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	m = &Member{
-		Dir: s.dir, Host: "web-1", Labels: map[string]string{"role": "web"}, Trust: s.host, Controllers: s, Engine: s.kernel,
+		Dir: s.dir, Host: "web-1", Labels: map[string]string{"role": "web"}, Enrolled: s.enrolled, Trust: s.host, Controllers: s, Engine: s.kernel,
 		Level: 1, Version: "1", Instance: "1", Times: Usual, Note: func(err error) { s.t.Log(err) },
 	}
 	ended := make(chan struct{})

@@ -18,6 +18,9 @@ import (
 
 // State is what the next agent has to know.
 type State struct {
+	// Enrolled is the enrolment that it is of: another one begins anew.
+	Enrolled time.Time `json:"enrolled,omitzero"`
+
 	Desired wire.Desired `json:"desired"` // that was taken last
 	Report  wire.Report  `json:"report"`
 	Aim     aim          `json:"aim"`  // what Report is about
@@ -55,21 +58,20 @@ func writeFile(path string, data []byte) error {
 	return renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
 }
 
-func (m *Member) load() error {
-	m.state.Report.State = wire.StateNone
+// load reads what an agent before has written down of this enrolment.
+func (m *Member) load() {
+	var is State
 	text, err := regular.Read(filepath.Join(m.Dir, stateName), maxState)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err == nil {
-		err = json.Unmarshal(text, &m.state)
+		err = json.Unmarshal(text, &is)
 	}
-	if err != nil { // what is desired comes again
-		m.state = State{Report: wire.Report{State: wire.StateNone}}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // what is desired comes again
 		m.note(fmt.Errorf("what was done for the fleet is not known any more: %w", err))
 	}
-	m.saved = text
-	return nil
+	if err != nil || !is.Enrolled.Equal(m.Enrolled) {
+		is = State{Enrolled: m.Enrolled, Report: wire.Report{State: wire.StateNone}}
+	}
+	m.state = is
 }
 
 // save writes the state down. Where the disk takes nothing, it is told and not known to the
