@@ -72,22 +72,24 @@ func tellInterrupted(cmd *cobra.Command) {
 	}
 }
 
-// theSluice is the program that is measured: the one beside this program, or else the
-// first in PATH.
-func theSluice() (string, error) {
+// theSluice is the program that is measured.
+func theSluice() (string, error) { return theProgram("sluice") }
+
+// theProgram is the one of this name beside this program, or else the first in PATH.
+func theProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
-	if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "sluice")); err == nil {
+	if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
 		return beside, nil
 	}
-	found, err := exec.LookPath("sluice")
+	found, err := exec.LookPath(name)
 	if err == nil {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the program that is measured: %w\nhint: put sluice beside sluice-lab, or into a folder of PATH", err)
+		return "", fmt.Errorf("find the program that is measured: %w\nhint: put %s beside sluice-lab, or into a folder of PATH", err, name)
 	}
 	return found, nil
 }

@@ -1,6 +1,7 @@
 // Package memgroup makes control groups that count and bound the memory that the
-// kernel holds for processes. Packages stress and applybench call it: what rules and
-// sets take is charged to who loads them.
+// kernel holds for processes, and count the processor time of these. Packages stress and
+// applybench call it, as what rules and sets take is charged to who loads them, and
+// fleetbench, which shows a controller and its agents apart.
 package memgroup
 
 import (
@@ -25,6 +26,8 @@ import (
 type Group struct {
 	Dir string // its folder
 	V2  bool   // of version 2 of control groups
+
+	time string // its folder that counts processor time; "" without, or in version 2
 }
 
 const groups = "/sys/fs/cgroup"
@@ -39,7 +42,7 @@ func New(label string) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(groups, "cgroup.controllers")); err == nil {
 		// A group that holds processes cannot have such with memory below it, but
 		// the root can.
-		g := &Group{filepath.Join(groups, name), true}
+		g := &Group{Dir: filepath.Join(groups, name), V2: true}
 		_ = os.WriteFile(filepath.Join(groups, "cgroup.subtree_control"), []byte("+memory"), 0)
 		reapGroups(groups)
 		if err := os.Mkdir(g.Dir, 0o755); err != nil {
@@ -54,9 +57,25 @@ func New(label string) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{filepath.Join(groups, "memory", own, name), false}
+	g := &Group{Dir: filepath.Join(groups, "memory", own, name)}
 	reapGroups(filepath.Dir(g.Dir))
 	return g, os.Mkdir(g.Dir, 0o755)
+}
+
+// CountTime has the group count the time of processors too, which is a hierarchy of its
+// own in version 1. Processes are added afterwards.
+func (g *Group) CountTime() error {
+	if g.V2 || g.time != "" {
+		return nil
+	}
+	of := filepath.Join(groups, "cpuacct")
+	reapGroups(of)
+	dir := filepath.Join(of, filepath.Base(g.Dir))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	g.time = dir
+	return nil
 }
 
 // reapGroups removes the groups of processes that are gone, which are empty.
@@ -74,7 +93,7 @@ func reapGroups(dir string) {
 // Open is a group that another process has made.
 func Open(dir string) *Group {
 	_, err := os.Stat(filepath.Join(dir, "memory.max"))
-	return &Group{dir, err == nil}
+	return &Group{Dir: dir, V2: err == nil}
 }
 
 // ownGroup is this process's own group of the memory controller's version 1.
@@ -95,8 +114,10 @@ func (g *Group) write(file, text string) error {
 	return os.WriteFile(filepath.Join(g.Dir, file), []byte(text), 0)
 }
 
-func (g *Group) read(file string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(g.Dir, file))
+func (g *Group) read(file string) (int64, error) { return read(filepath.Join(g.Dir, file)) }
+
+func read(path string) (int64, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
@@ -104,23 +125,81 @@ func (g *Group) read(file string) (int64, error) {
 }
 
 // Add moves a process into the group; what it starts is in it too.
-func (g *Group) Add(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
+func (g *Group) Add(pid int) error {
+	for _, file := range g.Members() {
+		if err := os.WriteFile(file, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Members are the files that a process writes its id to, to be in the group before it is
+// another program.
+func (g *Group) Members() []string {
+	files := []string{filepath.Join(g.Dir, "cgroup.procs")}
+	if g.time != "" {
+		files = append(files, filepath.Join(g.time, "cgroup.procs"))
+	}
+	return files
+}
+
+// Usage is what a group has taken.
+type Usage struct {
+	Memory int64         // now: of processes, of the kernel for them, and of files that they read or wrote
+	Files  int64         // of it, what holds files alone, and is given back where memory is short
+	Peak   int64         // the most that Memory was
+	Time   time.Duration // of processors; only after CountTime
+}
+
+// Usage says what the group has taken until now.
+func (g *Group) Usage() (u Usage, err error) {
+	names := map[bool][3]string{
+		true:  {"memory.current", "memory.peak", "file"},
+		false: {"memory.usage_in_bytes", "memory.max_usage_in_bytes", "cache"},
+	}[g.V2]
+	if u.Memory, err = g.read(names[0]); err != nil {
+		return u, err
+	}
+	if u.Peak, err = g.read(names[1]); err != nil {
+		return u, err
+	}
+	if u.Files, err = g.field("memory.stat", names[2]); err != nil {
+		return u, err
+	}
+	switch {
+	case g.V2:
+		var us int64
+		us, err = g.field("cpu.stat", "usage_usec")
+		u.Time = time.Duration(us) * time.Microsecond
+	case g.time != "":
+		var ns int64
+		ns, err = read(filepath.Join(g.time, "cpuacct.usage"))
+		u.Time = time.Duration(ns)
+	}
+	return u, err
+}
 
 // Kernel is how many bytes the kernel holds for the group.
 func (g *Group) Kernel() (int64, error) {
 	if !g.V2 {
 		return g.read("memory.kmem.usage_in_bytes")
 	}
-	text, err := os.ReadFile(filepath.Join(g.Dir, "memory.stat"))
+	return g.field("memory.stat", "kernel")
+}
+
+// field reads a line "NAME NUMBER" of a file.
+func (g *Group) field(file, name string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(g.Dir, file))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		if name, number, _ := strings.Cut(strings.TrimSpace(line), " "); name == "kernel" {
+		if is, number, _ := strings.Cut(strings.TrimSpace(line), " "); is == name {
 			return strconv.ParseInt(number, 10, 64)
 		}
 	}
-	return 0, errors.New("the control group does not count the kernel's memory")
+	return 0, fmt.Errorf("%s of the control group has no %q", file, name)
 }
 
 // Limit bounds the memory of the group, bytes.
@@ -140,9 +219,16 @@ func (g *Group) LimitMore(bytes int64) error {
 // Remove removes the group when the last process has left it, for which the
 // kernel may take a moment.
 func (g *Group) Remove() error {
-	var err error
+	err := remove(g.Dir)
+	if g.time != "" {
+		err = errors.Join(err, remove(g.time))
+	}
+	return err
+}
+
+func remove(dir string) (err error) {
 	for range 100 {
-		if err = os.Remove(g.Dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+		if err = os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
