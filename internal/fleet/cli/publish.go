@@ -93,6 +93,9 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	for hash, manifest := range manifests { // a restored controller may lack older ones
+		files[hash] = manifest
+	}
 	c := controllerOf(cmd)
 	out := published{Bundle: b.Number}
 	if err := send(ctx, c, files, &out); err != nil {

@@ -195,6 +195,7 @@ func (c *Controller) enrol(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, err)
 		return
 	}
+	_ = c.refresh(r.Context()) // so that who asks now sees it; it comes a moment later otherwise
 	wire.Answer(w, http.StatusOK, &wire.Enrolled{Fleet: c.online.State().Fleet, Host: h.ID, Labels: h.Labels, Certificate: string(issued.Chain), Controllers: c.Controllers})
 }
 

@@ -32,9 +32,11 @@ type content struct {
 	parts    []*selector.Selector // of those that are not for every host
 	blobs    map[string][]*selector.Selector
 
-	mutex  sync.Mutex
-	read   bool // groups is what it is
-	groups []group
+	mutex   sync.Mutex
+	read    bool // groups is what it is
+	groups  []group
+	at      int64 // classes are of the hosts of this revision
+	classes map[string]string
 }
 
 // everyone is a selector that matches every host.
@@ -77,8 +79,16 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 }
 
 // class is the same for hosts that the same parts are for.
-func (of *content) class(id string, labels map[string]string) string {
-	all := named(id, labels)
+func (of *content) class(v *view, id string) string {
+	of.mutex.Lock()
+	defer of.mutex.Unlock()
+	if of.classes == nil || of.at != v.hostsAt {
+		of.at, of.classes = v.hostsAt, map[string]string{}
+	}
+	if class, has := of.classes[id]; has {
+		return class
+	}
+	all := named(id, v.hosts[id].Labels)
 	var is strings.Builder
 	for _, s := range of.parts {
 		if s.Match(all) {
@@ -87,28 +97,26 @@ func (of *content) class(id string, labels map[string]string) string {
 			is.WriteByte('0')
 		}
 	}
+	of.classes[id] = is.String()
 	return is.String()
 }
 
 // mayFetch says whether a blob is of a part that is for this host, or for all.
 func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, error) {
 	v := c.view.Load()
-	for _, l := range v.live {
-		if wire.Hash(l.Envelope) == hash {
-			return true, nil
-		}
+	if v.members != nil && v.members.Sha256 == hash {
+		return true, nil
 	}
-	labels := named(host, v.hosts[host].Labels)
-	for _, b := range c.online.State().Bundles {
-		if _, published := v.bundles[b.Number]; !published {
+	for _, number := range *c.listed.Load() {
+		if _, published := v.bundles[number]; !published {
 			continue
 		}
-		of, err := c.contents.of(ctx, c.Store, b.Number)
+		of, err := c.contents.of(ctx, c.Store, number)
 		if err != nil {
 			return false, err
 		}
 		for _, s := range of.blobs[hash] {
-			if s == everyone || s.Match(labels) {
+			if s == everyone || s.Match(named(host, v.hosts[host].Labels)) {
 				return true, nil
 			}
 		}
@@ -177,16 +185,58 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 
 // open finds a blob: what the live key signed is in memory.
 func (c *Controller) open(ctx context.Context, hash string) (io.ReadSeeker, int64, error) {
-	for _, l := range c.view.Load().live {
-		if wire.Hash(l.Envelope) == hash {
-			return bytes.NewReader(l.Envelope), int64(len(l.Envelope)), nil
-		}
+	if v := c.view.Load(); v.members != nil && v.members.Sha256 == hash {
+		text := v.live[trust.KindMembers].Envelope
+		return bytes.NewReader(text), int64(len(text)), nil
+	}
+	if text := c.held.get(hash); text != nil {
+		return bytes.NewReader(text), int64(len(text)), nil
 	}
 	b, err := c.Store.OpenBlob(ctx, hash)
+	if err != nil || b.Size > mostHeld {
+		return b, sizeOf(b), err
+	}
+	text, err := io.ReadAll(b)
 	if err != nil {
 		return nil, 0, err
 	}
-	return b, b.Size, nil
+	c.held.put(hash, text)
+	return bytes.NewReader(text), int64(len(text)), nil
+}
+
+func sizeOf(b *store.Blob) int64 {
+	if b == nil {
+		return 0
+	}
+	return b.Size
+}
+
+const (
+	mostHeld = 128 << 10 // bytes of a blob that is kept in memory
+	allHeld  = 4 << 20   // of all of them
+)
+
+// held keeps small blobs: all hosts want the same few at once.
+type held struct {
+	mutex sync.Mutex
+	of    map[string][]byte
+	bytes int
+}
+
+func (h *held) get(hash string) []byte {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.of[hash]
+}
+
+func (h *held) put(hash string, text []byte) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.of == nil || h.bytes+len(text) > allHeld {
+		h.of, h.bytes = map[string][]byte{}, 0
+	}
+	h.of[hash] = text
+	h.bytes += len(text)
 }
 
 // patch makes one of two blobs; nil where there is none to be made.

@@ -43,6 +43,8 @@ type Controller struct {
 	driver     driver
 	contents   contents
 	patches    patches
+	held       held
+	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
 	regroup    chan struct{}
 }
@@ -108,8 +110,7 @@ func (c *Controller) begin(ctx context.Context) error {
 	if is.TargetsVersion > 0 {
 		return c.sign(ctx)
 	}
-	m := c.online.Metadata()
-	c.trust.Store(&m)
+	c.keep(c.online.Metadata())
 	return nil
 }
 
@@ -167,7 +168,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	c.listens = agents.Addr().String()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()
@@ -247,11 +248,21 @@ func (c *Controller) sign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.trust.Store(&m)
+	c.keep(m)
 	if message := c.signed(); message != nil {
 		c.hub.TellAll(hub.Trust, message)
 	}
 	return nil
+}
+
+// keep has agents be told of what is signed from now on.
+func (c *Controller) keep(m trust.Metadata) {
+	var listed []int64
+	for _, b := range c.online.State().Bundles {
+		listed = append(listed, b.Number)
+	}
+	c.listed.Store(&listed)
+	c.trust.Store(&m)
 }
 
 // ticks sends at a distance until ctx ends.

@@ -535,3 +535,52 @@ func TestMembers(t *testing.T) {
 		t.Errorf("a controller that begins makes other members: %v, %v", d, err)
 	}
 }
+
+// TestFacts: they are asked for where they are not known, once.
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	facts := []byte(`{"kernel":"6.18"}`)
+	asked := func() bool {
+		t.Helper()
+		conn, err := wire.Dial(t.Context(), a.client.HTTP, a.client.Base)
+		ok(t, err)
+		defer conn.Cut()
+		ok(t, conn.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: "a", Facts: wire.Hash(facts)}}))
+		m, err := conn.Receive(t.Context())
+		for err == nil && m.Desired == nil {
+			m, err = conn.Receive(t.Context())
+		}
+		ok(t, err)
+		// What follows desired comes at once, or not at all; a revocation ends the wait.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if m, err = conn.Receive(t.Context()); err == nil && m.Ask != nil {
+				err = conn.Send(t.Context(), &wire.Message{Facts: &wire.Facts{Facts: facts}})
+			}
+		}()
+		select {
+		case <-done:
+			return m != nil && m.Ask != nil
+		case <-time.After(200 * time.Millisecond):
+			return false
+		}
+	}
+	f.until("the question", asked)
+	f.until("the facts", func() bool {
+		hosts, err := f.controller.Store.Hosts(t.Context(), "web-1")
+		ok(t, err)
+		return hosts[0].Facts == wire.Hash(facts)
+	})
+	if asked() {
+		t.Error("they are asked for again")
+	}
+	ok(t, f.stop())
+	f.run()
+	if asked() {
+		t.Error("the controller after this one asks again")
+	}
+}

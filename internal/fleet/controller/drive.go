@@ -34,6 +34,8 @@ type driven struct {
 	rollout.Rollout
 
 	kept   store.Rollout
+	stored rollout.State // as the store has it
+	at     time.Time     // since when
 	probes []string
 }
 
@@ -110,6 +112,7 @@ func readRollout(row store.Rollout) (driven, error) {
 	if err != nil {
 		err = fmt.Errorf("roll-out %d: %w", row.ID, err)
 	}
+	d.stored = d.State
 	return d, err
 }
 
@@ -128,6 +131,16 @@ func (d *driven) row() (store.Rollout, error) {
 // stepEvery is how long what happens is gathered before roll-outs are stepped.
 const stepEvery = 50 * time.Millisecond
 
+// storeEvery is how often what hosts said is written into a roll-out's state while nothing
+// follows from it. A controller that comes after this one hears it from the hosts.
+const storeEvery = time.Second
+
+// restFor is how many times as long as a step took no other is made.
+const (
+	restFor     = 10
+	longestRest = time.Second
+)
+
 // longest is after how long roll-outs are looked at though nothing is known to be due.
 const longest = time.Minute
 
@@ -144,6 +157,7 @@ func (c *Controller) drive(ctx context.Context) {
 		}
 		timer.Stop()
 		var err error
+		began := time.Now()
 		if due, err = c.step(ctx); err != nil {
 			due = retryAfter
 			if errors.Is(err, store.ErrConflict) {
@@ -153,7 +167,7 @@ func (c *Controller) drive(ctx context.Context) {
 			}
 		}
 		select {
-		case <-time.After(stepEvery):
+		case <-time.After(min(longestRest, max(stepEvery, restFor*time.Since(began)))):
 		case <-ctx.Done():
 			return
 		}
@@ -165,6 +179,9 @@ func (c *Controller) step(ctx context.Context) (time.Duration, error) {
 	c.driver.moving.Lock()
 	defer c.driver.moving.Unlock()
 	if err := c.load(ctx); err != nil {
+		return 0, err
+	}
+	if err := c.supersede(ctx); err != nil { // before an old one takes another step
 		return 0, err
 	}
 	due := longest
@@ -181,8 +198,12 @@ func (c *Controller) step(ctx context.Context) (time.Duration, error) {
 		if err := c.move(ctx, self, i, next, orders); err != nil {
 			return 0, err
 		}
-		if until := c.driver.open[i].State.Until; !until.IsZero() {
-			due = min(due, max(0, until.Sub(c.Now())))
+		is := &c.driver.open[i]
+		if !is.State.Until.IsZero() {
+			due = min(due, max(0, is.State.Until.Sub(c.Now())))
+		}
+		if is.Changed(rollout.Rollout{ID: is.ID, Bundle: is.Bundle, Plan: is.Plan, State: is.stored}) {
+			due = min(due, max(0, is.at.Add(storeEvery).Sub(c.Now())))
 		}
 	}
 	return due, c.supersede(ctx)
@@ -200,7 +221,14 @@ func (c *Controller) move(ctx context.Context, who string, i int, next driven, o
 			m.Desired = append(m.Desired, store.Desired{Host: o.Host, Bundle: o.Bundle, Rollout: next.ID})
 		}
 	}
-	if next.Changed(old.Rollout) || len(m.Desired) > 0 {
+	before := old.Rollout
+	before.State = old.stored
+	switch now := c.Now(); {
+	case !next.Changed(before) && len(m.Desired) == 0:
+		c.driver.open[i] = next
+	case who == self && len(m.Desired) == 0 && next.State.Phase == before.State.Phase && next.State.Stage == before.State.Stage && now.Sub(old.at) < storeEvery:
+		c.driver.open[i] = next
+	default:
 		row, err := next.row()
 		if err != nil {
 			return err
@@ -211,7 +239,7 @@ func (c *Controller) move(ctx context.Context, who string, i int, next driven, o
 			c.driver.read = false
 			return err
 		}
-		next.kept = rows[0]
+		next.kept, next.stored, next.at = rows[0], next.State, now
 		c.driver.open[i] = next
 	}
 	c.driver.mutex.Lock()
@@ -292,7 +320,7 @@ func (c *Controller) seen(ctx context.Context, bundle int64) (map[string]rollout
 		k := c.statuses.read(id)
 		_, connected := online[id]
 		s := rollout.Seen{
-			Class: of.class(id, h.Labels), Level: k.level, Online: connected, Running: k.settled,
+			Class: of.class(v, id), Level: k.level, Online: connected, Running: k.settled,
 			Proved:  k.settled != 0 && k.report.Running == k.settled && !k.report.Proved.IsZero() && k.report.Drift == "",
 			Fetched: slices.Contains(k.have, bundle), Drifted: k.report.Drift, Ordered: v.desired[id].Rollout,
 		}
@@ -335,7 +363,7 @@ func (c *Controller) start(ctx context.Context, who string, bundle int64, p plan
 	if err != nil {
 		return nil, err
 	}
-	made.kept, made.ID = rows[0], rows[0].ID
+	made.kept, made.stored, made.at, made.ID = rows[0], made.State, now, rows[0].ID
 	c.driver.open = append(c.driver.open, made)
 	if err := c.supersede(ctx); err != nil {
 		c.driver.read = false // the next step does it
@@ -383,10 +411,17 @@ func (c *Controller) newest(ctx context.Context, most int) ([]rollout.Rollout, e
 		return nil, err
 	}
 	all := []rollout.Rollout{}
+	c.driver.moving.Lock()
+	defer c.driver.moving.Unlock()
 	for _, row := range rows[:min(len(rows), most)] {
 		d, err := readRollout(row)
 		if err != nil {
 			return nil, err
+		}
+		for _, open := range c.driver.open {
+			if c.driver.read && open.ID == d.ID {
+				d = open
+			}
 		}
 		all = append(all, d.Rollout)
 	}

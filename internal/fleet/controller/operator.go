@@ -276,9 +276,6 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 		return nil, wrong("the roll-out of bundle %d: %v", b.Number, err)
 	}
 	how.NotBefore = p.NotBefore
-	if err := c.incarnate(ctx); err != nil {
-		return nil, err
-	}
 	if err := c.addOlder(ctx, who, listed, b.Number); err != nil {
 		return nil, err
 	}
@@ -290,6 +287,9 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 		return nil, err
 	}
 	if err := c.sign(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.incarnate(ctx); err != nil { // of which hosts have been told that it is signed
 		return nil, err
 	}
 	if err := c.refresh(ctx); err != nil {

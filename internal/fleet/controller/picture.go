@@ -74,7 +74,7 @@ func judge(k known, d store.Desired, there hub.Presence, connected bool, now tim
 	case k.at.IsZero():
 		return api.Stale, "it has not reported yet", there.Since
 	case r.Drift != "":
-		return api.Drift, r.Drift, k.at
+		return api.Drift, r.Drift, k.drifts
 	case r.Bundle == d.Bundle && r.Rollout == d.Rollout && (r.State == wire.StateRefused || r.State == wire.StateReverted):
 		return api.Refused, fmt.Sprintf("bundle %d was %s: %s", r.Bundle, r.State, said(r.Error)), k.since
 	case r.Running != d.Bundle && r.Bundle == d.Bundle:

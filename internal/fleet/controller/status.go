@@ -18,12 +18,14 @@ type known struct {
 	report wire.Report
 	at     time.Time // when it came; zero: none did
 	since  time.Time // when bundle and state became what they are
+	drifts time.Time // since when it drifts; zero: it does not
 	seen   time.Time
 	have   []int64 // the bundles that it keeps
 	// settled is what it ran last that is not to be undone unless it is confirmed.
 	settled int64
 
 	version  string
+	facts    string // the SHA-256 of those that it has sent
 	level    int
 	protocol int
 	claimed  time.Time  // when a second host claimed its name last
@@ -54,6 +56,7 @@ type proof struct {
 	Proved      time.Time `json:"proved,omitzero"`
 	Verified    time.Time `json:"verified,omitzero"`
 	Drift       string    `json:"drift,omitempty"`
+	Drifts      time.Time `json:"drifts,omitzero"`
 	Settled     int64     `json:"settled,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
 }
@@ -72,7 +75,7 @@ func (s *statuses) load(ctx context.Context, from *store.Store) error {
 	defer s.mutex.Unlock()
 	for _, h := range hosts {
 		s.get(h.ID).seen = h.Seen
-		s.get(h.ID).version, s.get(h.ID).level, s.get(h.ID).protocol = h.Version, h.Level, h.Protocol
+		s.get(h.ID).version, s.get(h.ID).level, s.get(h.ID).protocol, s.get(h.ID).facts = h.Version, h.Level, h.Protocol, h.Facts
 	}
 	for _, is := range all {
 		k := s.get(is.Host)
@@ -82,7 +85,10 @@ func (s *statuses) load(ctx context.Context, from *store.Store) error {
 				return err
 			}
 		}
-		k.at, k.since, k.settled = is.At, is.Since, p.Settled
+		k.at, k.since, k.settled, k.drifts = is.At, is.Since, p.Settled, p.Drifts
+		if is.At.After(k.seen) {
+			k.seen = is.At
+		}
 		k.report = wire.Report{
 			Order:  wire.Order{Incarnation: p.Incarnation, Revision: is.Revision},
 			Bundle: is.Bundle, Rollout: is.Rollout, State: wire.State(is.State), Error: is.Reason,
@@ -138,7 +144,7 @@ func (c *Controller) joined(host string, hello *wire.Hello) {
 		c.hub.Tell(host, hub.Trust, message)
 	}
 	c.tell(context.Background(), host)
-	if h := c.view.Load().hosts[host]; hello.Facts != "" && h.Facts != hello.Facts {
+	if hello.Facts != "" && hello.Facts != c.statuses.read(host).facts {
 		c.hub.Tell(host, hub.Ask, askFacts)
 	}
 	c.driver.look()
@@ -165,6 +171,7 @@ func (c *Controller) said(host string, m *wire.Message) {
 	case m.Facts != nil:
 		c.statuses.mutex.Lock()
 		c.statuses.facts[host] = m.Facts.Facts
+		c.statuses.get(host).facts = wire.Hash(m.Facts.Facts)
 		c.statuses.mutex.Unlock()
 	}
 	c.statuses.wake()
@@ -176,6 +183,12 @@ func (c *Controller) reported(host string, r *wire.Report, now time.Time) {
 	k := c.statuses.get(host)
 	if k.at.IsZero() || k.report.Bundle != r.Bundle || k.report.State != r.State {
 		k.since = now
+	}
+	switch {
+	case r.Drift == "":
+		k.drifts = time.Time{}
+	case k.drifts.IsZero():
+		k.drifts = now
 	}
 	k.report, k.at, k.seen = *r, now, now
 	if !tried(r) {
@@ -211,6 +224,23 @@ func (c *Controller) claimed(host string, by, _ netip.Addr) {
 
 // writeEvery is how long statuses are gathered.
 const writeEvery = 200 * time.Millisecond
+
+// sightEvery is how often the database is told that hosts are still heard.
+const sightEvery = time.Minute
+
+// sight notes that all hosts that are connected are heard.
+func (c *Controller) sight(ctx context.Context) {
+	for range ticks(ctx, sightEvery) {
+		now := c.Now()
+		c.statuses.mutex.Lock()
+		for id := range c.hub.Online() {
+			c.statuses.get(id).seen = now
+			c.statuses.sighted[id] = true
+		}
+		c.statuses.mutex.Unlock()
+		c.statuses.wake()
+	}
+}
 
 // writeStatuses writes what hosts say into the database, many at a time.
 func (c *Controller) writeStatuses(ctx context.Context) {
@@ -249,7 +279,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store) error {
 	var rows []store.Status
 	for host := range unsaid {
 		k := s.of[host]
-		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.settled, k.report.Order.Incarnation})
+		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.settled, k.report.Order.Incarnation})
 		if err != nil {
 			s.mutex.Unlock()
 			return err

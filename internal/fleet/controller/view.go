@@ -18,9 +18,11 @@ import (
 type view struct {
 	position store.Position
 	hosts    map[string]store.Host
+	hostsAt  int64 // the revision at which they became these
 	desired  map[string]store.Desired
 	bundles  map[int64]store.Bundle
 	live     map[string]store.Live
+	members  *wire.Blob // of live; nil: there are none
 }
 
 // mostNamed is how many hosts of a change are read alone rather than all.
@@ -64,7 +66,7 @@ func (c *Controller) advance(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		next.hosts = maps.Clone(old.hosts)
+		next.hosts, next.hostsAt = maps.Clone(old.hosts), feed.Revision
 		for _, id := range ids {
 			delete(next.hosts, id)
 		}
@@ -99,7 +101,7 @@ func (c *Controller) whole(ctx context.Context) error {
 		return err
 	}
 	next := &view{
-		position: s.Fleet.Position, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
+		position: s.Fleet.Position, hostsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
 		bundles: map[int64]store.Bundle{}, live: map[string]store.Live{},
 	}
 	for _, h := range s.Hosts {
@@ -113,6 +115,9 @@ func (c *Controller) whole(ctx context.Context) error {
 	}
 	for _, l := range s.Live {
 		next.live[l.Kind] = l
+	}
+	if l, has := next.live[trust.KindMembers]; has {
+		next.members = &wire.Blob{Sha256: wire.Hash(l.Envelope), Size: int64(len(l.Envelope))}
 	}
 	c.view.Store(next)
 	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
@@ -165,9 +170,7 @@ func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, e
 		}
 		out.ConfirmSeconds, out.Probes = int(time.Duration(plan.Confirm).Seconds()), plan.Probes
 	}
-	if l, has := v.live[trust.KindMembers]; has {
-		out.Members = &wire.Blob{Sha256: wire.Hash(l.Envelope), Size: int64(len(l.Envelope))}
-	}
+	out.Members = v.members
 	return out, nil
 }
 

@@ -22,7 +22,8 @@ import (
 const (
 	helloWait   = 10 * time.Second // for the first message
 	pingEvery   = 20 * time.Second
-	pongWait    = 25 * time.Second // so that a dead stream is cut after 45 s
+	pongWait    = 22 * time.Second // so that a stream is cut after 45 s of silence
+	pingSlack   = 3 * time.Second  // for the ping of an agent, which makes one from here needless
 	writeWait   = 10 * time.Second
 	claimWait   = 5 * time.Second // for the answer of a stream whose host connects again
 	refuseWait  = time.Second
@@ -94,7 +95,7 @@ func (h *Hub) Serve(conn *wire.Conn, host string, from netip.Addr) error {
 		refuse(conn, refused)
 		return refused
 	}
-	s.pings = time.AfterFunc(pingEvery, s.ping)
+	s.pings = time.AfterFunc(pingEvery+pingSlack, s.ping)
 	defer h.leave(s)
 	h.options.Joined(host, hello)
 	said := rate.NewLimiter(mostSaid, mostAtOnce)
@@ -186,16 +187,24 @@ func (h *Hub) emptied() {
 }
 
 func (s *seat) ping() {
+	if silent := s.conn.Silent(); silent < pingEvery {
+		s.again(pingEvery + pingSlack - silent)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), pongWait)
 	defer cancel()
 	if s.conn.Ping(ctx) != nil {
 		s.conn.Cut()
 		return
 	}
+	s.again(pingEvery)
+}
+
+func (s *seat) again(in time.Duration) {
 	select {
 	case <-s.gone:
 	default:
-		s.pings.Reset(pingEvery)
+		s.pings.Reset(in)
 	}
 }
 

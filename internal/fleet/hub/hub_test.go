@@ -87,11 +87,13 @@ func (m *memory) Addr() net.Addr { return &net.TCPAddr{} }
 // lossy is the end of a connection, from which nothing comes any more once it is lost.
 type lossy struct {
 	net.Conn
-	lost atomic.Bool
+	lost  atomic.Bool
+	reads atomic.Int64
 }
 
 func (l *lossy) Read(into []byte) (int, error) {
 	n, err := l.Conn.Read(into)
+	l.reads.Add(1)
 	for err == nil && l.lost.Load() {
 		n, err = l.Conn.Read(into)
 	}
@@ -193,6 +195,28 @@ func TestSilentStreamDies(t *testing.T) {
 		}
 		if _, has := h.Online()["web-1"]; !has {
 			t.Error("the other one went with it")
+		}
+	})
+}
+
+// TestPingsOfAgents: one that pings is not pinged, and is alive by that.
+func TestPingsOfAgents(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, told *told, dial func(string) agent) {
+		c := dial("web-1")
+		listen(c.Conn)
+		hello(t, c.Conn, "a")
+		synctest.Wait()
+		before := c.network.reads.Load()
+		const pings = 30
+		for range pings {
+			time.Sleep(pingEvery)
+			if err := c.Ping(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := c.network.reads.Load() - before; n != pings {
+			t.Errorf("it got %d frames for %d pings of its own", n, pings)
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -21,6 +23,8 @@ type Conn struct {
 	ws    *websocket.Conn
 	level int
 	agent bool // this side is the agent
+	began time.Time
+	heard *atomic.Int64 // when it was last, from began
 }
 
 // Dial opens the stream of an agent. base is https://CONTROLLER:7443; client has the
@@ -43,7 +47,7 @@ func dial(ctx context.Context, client *http.Client, base string, levels []int) (
 		_ = ws.Close(websocket.StatusProtocolError, "no level of the protocol")
 		return nil, &Failure{Text: "what answers at " + base + " is not a controller of a fleet", Kind: KindProtocol}
 	}
-	return &Conn{ws: ws, level: level, agent: true}, nil
+	return &Conn{ws: ws, level: level, agent: true, began: time.Now(), heard: new(atomic.Int64)}, nil
 }
 
 // Accept makes a stream of the request of an agent. One that it cannot be made of has been
@@ -65,13 +69,24 @@ func accept(w http.ResponseWriter, r *http.Request, levels []int) (*Conn, error)
 		Fail(w, f)
 		return nil, f
 	}
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{name(level)}, CompressionMode: websocket.CompressionDisabled})
+	began, heard := time.Now(), new(atomic.Int64)
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols: []string{name(level)}, CompressionMode: websocket.CompressionDisabled,
+		OnPingReceived: func(context.Context, []byte) bool {
+			heard.Store(int64(time.Since(began)))
+			return true
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
 	ws.SetReadLimit(MostFromAgent)
-	return &Conn{ws: ws, level: level}, nil
+	return &Conn{ws: ws, level: level, began: began, heard: heard}, nil
 }
+
+// Silent is for how long the other side has said nothing, its pings counted where it is an
+// agent.
+func (c *Conn) Silent() time.Duration { return time.Since(c.began) - time.Duration(c.heard.Load()) }
 
 func name(level int) string { return subprotocol + strconv.Itoa(level) }
 
@@ -131,6 +146,7 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.heard.Store(int64(time.Since(c.began)))
 		if kind != websocket.MessageText {
 			return nil, c.wrong(errors.New("it is not a text"))
 		}
