@@ -1,6 +1,6 @@
 // Package trust decides what a host of a fleet believes: which policies, which live
 // entries, which controller, which other host. Callers: the agent ([Host]), the
-// controller ([Online]), and package signing, which is the operator's side and alone
+// controller ([Online]), and package operator, which is the operator's side and alone
 // holds the keys that sign policies.
 //
 // Roles and signatures are those of The Update Framework, by go-tuf: root.json names the keys of all roles, targets.json lists the signed

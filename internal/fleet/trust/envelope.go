@@ -145,7 +145,7 @@ func (h *Host) Live(kind string, envelope []byte) (payload []byte, seq int64, er
 			next.Seen = map[string]int64{}
 		}
 		next.Seen[kind] = body.Seq
-		if err := h.keep(next); err != nil {
+		if err := h.keep(next, h.view); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -184,7 +184,7 @@ func (h *Host) Labels(envelope []byte, host string, now time.Time) (map[string]s
 	if order.Number > h.kept.Order {
 		next := h.kept
 		next.Order = order.Number
-		if err := h.keep(next); err != nil {
+		if err := h.keep(next, h.view); err != nil {
 			return nil, err
 		}
 	}

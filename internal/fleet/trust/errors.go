@@ -35,8 +35,11 @@ func foreign(what, fleet, ours string) error {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
-// told puts an error of go-tuf into the words of this package.
+// told puts an error of go-tuf into the words of this package; nil stays nil.
 func told(what string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var (
 		version  *metadata.ErrBadVersionNumber
 		unsigned *metadata.ErrUnsignedMetadata

@@ -48,6 +48,8 @@ func FuzzUpdate(f *testing.F) {
 		keys[role] = must(fleet.online.among(role, public))
 	}
 	fresh := kept{Root: fleet.repository.roots[0]}
+	view, err := fresh.read()
+	ok(f, err)
 	f.Fuzz(func(t *testing.T, which byte, data []byte) {
 		c := m
 		switch which % 8 {
@@ -70,13 +72,13 @@ func FuzzUpdate(f *testing.F) {
 			stamp.Signed.Meta["snapshot.json"] = metaOf(c.Snapshot, stamp.Signed.Meta["snapshot.json"].Version)
 			c.Timestamp = must(signAll(stamp, []Signer{keys[metadata.TIMESTAMP]}))
 		case 7:
-			_, _, err := fresh.withTargets(fleet.online.view.root, forged[metadata.TargetsType](data, keys["policy"]), start)
+			_, _, err := fresh.withTargets(fleet.online.view.root, nil, forged[metadata.TargetsType](data, keys["policy"]), start)
 			if err != nil && !typed(err) {
 				t.Errorf("an error of no kind: %v", err)
 			}
 			return
 		}
-		next, err := fresh.updated(c, start)
+		next, _, err := fresh.updated(view, c, start)
 		switch {
 		case err != nil && !typed(err):
 			t.Errorf("an error of no kind: %v", err)

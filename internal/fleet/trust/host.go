@@ -44,7 +44,7 @@ func NewHost(dir string, root []byte) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{dir: dir}
-	return h, h.keep(kept{Root: root})
+	return h, h.keep(kept{Root: root}, &view{root: first})
 }
 
 // OpenHost reads what is kept. The error is fs.ErrNotExist where no trust ever began.
@@ -87,11 +87,7 @@ func writeFile(path string, data []byte, mode fs.FileMode) error {
 }
 
 // keep writes first: what is not on the disk is not believed.
-func (h *Host) keep(next kept) error {
-	v, err := next.read()
-	if err != nil {
-		return err
-	}
+func (h *Host) keep(next kept, v *view) error {
 	if err := writeKept(h.dir, next); err != nil {
 		return err
 	}
@@ -117,14 +113,14 @@ func (h *Host) CAs() *x509.CertPool {
 func (h *Host) Update(m Metadata, now time.Time) error {
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	next, err := h.kept.updated(m, now)
+	next, v, err := h.kept.updated(h.view, m, now)
 	if err != nil {
 		return err
 	}
 	if string(next.Root) == string(h.kept.Root) && string(next.Timestamp) == string(h.kept.Timestamp) {
 		return nil
 	}
-	return h.keep(next)
+	return h.keep(next, v)
 }
 
 // Accept takes the place of what a controller desires in the order of all that was ever

@@ -134,7 +134,7 @@ func (o *Online) keep(next kept) error {
 func (o *Online) Publish(m Metadata, now time.Time) error {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	next, root, err := o.kept.withRoots(m.Roots)
+	next, root, err := o.kept.withRoots(o.view.root, m.Roots)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (o *Online) Publish(m Metadata, now time.Time) error {
 			next.Chain = append(next.Chain[:len(next.Chain):len(next.Chain)], data)
 		}
 	}
-	if next, _, err = next.withTargets(root, m.Targets, now); err != nil {
+	if next, _, err = next.withTargets(root, o.view.targets, m.Targets, now); err != nil {
 		return err
 	}
 	if err := o.readKeys(); err != nil {

@@ -153,9 +153,11 @@ func OpenRepository(dir string) (*Repository, error) {
 		}
 		r.roots = append(r.roots, text)
 	}
-	k := kept{Root: r.roots[0]}
-	var err error
-	if _, r.root, err = k.withRoots(r.roots[1:]); err != nil {
+	first, err := readRoot(r.roots[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.dir, err)
+	}
+	if _, r.root, err = (kept{Root: r.roots[0]}).withRoots(first, r.roots[1:]); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.dir, err)
 	}
 	if err := r.root.signed(metadata.ROOT, r.root.Metadata); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/theupdateframework/go-tuf/v2/metadata"
@@ -50,25 +51,25 @@ func (k *kept) read() (*view, error) {
 		if err != nil {
 			return nil, told("timestamp.json", err)
 		}
-		if err := fieldOf("timestamp.json", stamp.Signed.UnrecognizedFields, &v.audit); err != nil {
-			return nil, err
-		}
-		v.until.timestamp, v.until.snapshot = stamp.Signed.Expires, until(k.Snapshot)
+		return v, v.fresh(stamp, until(k.Snapshot))
 	}
 	return v, nil
 }
 
+// fresh notes what a controller said last.
+func (v *view) fresh(stamp *metadata.Metadata[metadata.TimestampType], snapshot time.Time) error {
+	v.until.timestamp, v.until.snapshot = stamp.Signed.Expires, snapshot
+	return fieldOf("timestamp.json", stamp.Signed.UnrecognizedFields, &v.audit)
+}
+
 // withRoots follows a chain from the root that is kept: each root is signed by the keys
 // of the one before and by its own. Those that are kept already are skipped.
-func (k kept) withRoots(chain [][]byte) (kept, *root, error) {
-	now, err := readRoot(k.Root)
-	if err != nil {
-		return k, nil, err
-	}
+func (k kept) withRoots(now *root, chain [][]byte) (kept, *root, error) {
 	if len(chain) > maxRoots {
 		return k, nil, fmt.Errorf("the chain of root.json is %w: %d versions, at most %d", ErrTooLarge, len(chain), maxRoots)
 	}
-	for _, data := range chain {
+	known := slices.IndexFunc(chain, func(data []byte) bool { return bytes.Equal(data, k.Root) })
+	for _, data := range chain[known+1:] {
 		next, err := readRoot(data)
 		what := "root.json"
 		switch {
@@ -97,7 +98,7 @@ func (k kept) withRoots(chain [][]byte) (kept, *root, error) {
 // not older than the kept one. What a policy key that root.json does not name any more
 // has signed counts for nothing: so a fleet gets rid of a stolen key and of the numbers
 // that it signed.
-func (k kept) withTargets(by *root, data []byte, now time.Time) (kept, *targets, error) {
+func (k kept) withTargets(by *root, old *targets, data []byte, now time.Time) (kept, *targets, error) {
 	next, err := readTargets(data)
 	switch {
 	case err != nil:
@@ -108,15 +109,9 @@ func (k kept) withTargets(by *root, data []byte, now time.Time) (kept, *targets,
 	if err := by.signed(metadata.TARGETS, next.Metadata); err != nil {
 		return k, nil, err
 	}
-	if k.Targets != nil {
-		old, err := readTargets(k.Targets)
-		if err != nil {
+	if old != nil && by.signed(metadata.TARGETS, old.Metadata) == nil {
+		if err := next.after(old); err != nil {
 			return k, nil, err
-		}
-		if by.signed(metadata.TARGETS, old.Metadata) == nil {
-			if err := next.after(old); err != nil {
-				return k, nil, err
-			}
 		}
 	}
 	if next.Signed.IsExpired(now) {
@@ -146,29 +141,22 @@ func (t *targets) after(old *targets) error {
 }
 
 // updated verifies all that a controller says, by the workflow of a client of The Update
-// Framework.
-func (k kept) updated(m Metadata, now time.Time) (kept, error) {
-	next, root, err := k.withRoots(m.Roots)
+// Framework. V is what the kept documents say.
+func (k kept) updated(v *view, m Metadata, now time.Time) (kept, *view, error) {
+	next, root, err := k.withRoots(v.root, m.Roots)
 	if err != nil {
-		return k, err
+		return k, nil, err
 	}
 	if root.Signed.IsExpired(now) {
-		return k, expired("root.json", root.Signed.Expires, now)
+		return k, nil, expired("root.json", root.Signed.Expires, now)
 	}
 	if err := shapedOnline("timestamp.json", m.Timestamp, "snapshot.json"); err != nil {
-		return k, err
+		return k, nil, err
 	}
 	if err := shapedOnline("snapshot.json", m.Snapshot, "targets.json"); err != nil {
-		return k, err
+		return k, nil, err
 	}
-	if err := shaped("targets.json", m.Targets, MaxTargets); err != nil {
-		return k, err
-	}
-	by, err := trustedmetadata.New(next.Root)
-	if err != nil {
-		return k, told("root.json", err)
-	}
-	by.RefTime = now
+	by := &trustedmetadata.TrustedMetadata{Root: root.Metadata, Targets: map[string]*metadata.Metadata[metadata.TargetsType]{}, RefTime: now}
 	// What is kept serves as the past: its errors, an end of it or a key that was
 	// replaced since, are none of the new documents.
 	if k.Timestamp != nil {
@@ -178,9 +166,9 @@ func (k kept) updated(m Metadata, now time.Time) (kept, error) {
 	switch _, err := by.UpdateTimestamp(m.Timestamp); {
 	case errors.As(err, &equal) && bytes.Equal(k.Timestamp, m.Timestamp):
 	case errors.As(err, &equal):
-		return k, fmt.Errorf("timestamp.json is %w: another one has its version", ErrRolledBack)
+		return k, nil, fmt.Errorf("timestamp.json is %w: another one has its version", ErrRolledBack)
 	case err != nil:
-		return k, ended(told("timestamp.json", err), "timestamp.json", m.Timestamp, now)
+		return k, nil, ended(told("timestamp.json", err), "timestamp.json", m.Timestamp, now)
 	}
 	if k.Snapshot != nil {
 		_, _ = by.UpdateSnapshot(k.Snapshot, true)
@@ -188,23 +176,37 @@ func (k kept) updated(m Metadata, now time.Time) (kept, error) {
 	if _, err := by.UpdateSnapshot(m.Snapshot, false); err != nil {
 		what := "snapshot.json"
 		if by.Timestamp.Signed.IsExpired(now) {
-			return k, expired("timestamp.json", by.Timestamp.Signed.Expires, now)
+			return k, nil, expired("timestamp.json", by.Timestamp.Signed.Expires, now)
 		}
-		return k, ended(told(what, err), what, m.Snapshot, now)
+		return k, nil, ended(told(what, err), what, m.Snapshot, now)
 	}
-	next, _, err = next.withTargets(root, m.Targets, now)
+	said := &view{root: root, targets: v.targets}
+	if root == v.root && v.targets != nil && bytes.Equal(k.Targets, m.Targets) {
+		err = said.still(by, m.Targets, now) // its signatures were verified, by this root
+	} else if next, said.targets, err = next.withTargets(root, v.targets, m.Targets, now); err == nil {
+		_, err = by.UpdateTargets(m.Targets)
+		err = told("targets.json", err)
+	}
 	if err != nil {
-		return k, err
-	}
-	if _, err := by.UpdateTargets(m.Targets); err != nil {
-		return k, told("targets.json", err)
+		return k, nil, err
 	}
 	next.Timestamp, next.Snapshot = m.Timestamp, m.Snapshot
-	_, err = next.read()
-	if err != nil {
-		return k, err
+	return next, said, said.fresh(by.Timestamp, by.Snapshot.Signed.Expires)
+}
+
+// still says whether the kept targets.json is the one of a new snapshot.json.
+func (v *view) still(by *trustedmetadata.TrustedMetadata, data []byte, now time.Time) error {
+	meta := by.Snapshot.Signed.Meta["targets.json"]
+	if err := meta.VerifyLengthHashes(data); err != nil {
+		return told("targets.json", err)
 	}
-	return next, nil
+	if meta.Version != v.targets.Signed.Version {
+		return fmt.Errorf("targets.json is %w: version %d instead of %d", ErrRolledBack, v.targets.Signed.Version, meta.Version)
+	}
+	if v.targets.Signed.IsExpired(now) {
+		return expired("targets.json", v.targets.Signed.Expires, now)
+	}
+	return nil
 }
 
 // ended says of an expired document when it did.
