@@ -76,6 +76,7 @@ func (d *demo) play(data string) error {
 		d.fullTable,
 		func() error { return d.packetCost(data) },
 		d.letIn,
+		d.fleetActs,
 	} {
 		var failure error
 		if err := errors.Join(d.net.Try(func() { failure = part() }), failure); err != nil {
