@@ -34,7 +34,7 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	install -D -m 644 bin/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	install -D -m 644 bin/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
 	install -D -m 644 bin/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service packaging/systemd/*.timer
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system $(filter-out %/sluice-controller.service,$(wildcard packaging/systemd/*.service)) packaging/systemd/*.timer
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/grafana/sluice.json
@@ -46,6 +46,9 @@ install-controller: ## bin/sluice-controller, its man pages and completions, whe
 	install -D -m 644 bin/completion/sluice-controller.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-controller
 	install -D -m 644 bin/completion/_sluice-controller $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-controller
 	install -D -m 644 bin/completion/sluice-controller.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-controller.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/sluice-controller.service
+	install -D -m 644 packaging/sysusers.d/sluice-controller.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice-controller.conf
+	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice-controller.service
 
 install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made
 	install -D -m 755 bin/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab

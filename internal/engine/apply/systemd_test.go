@@ -100,7 +100,7 @@ func TestUnits(t *testing.T) {
 	var files []string
 	for unit, as := range map[string]string{
 		"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-sync.service": "sluice-sync.service",
-		"sluice-agent.service":   "sluice-agent.service",
+		"sluice-agent.service": "sluice-agent.service", "sluice-controller.service": "sluice-controller.service",
 		"sluice-sync@.service":   "sluice-sync@one.service",
 		"sluice-refresh.service": "sluice-refresh.service", "sluice-refresh.timer": "sluice-refresh.timer",
 		"sluice-refresh@.service": "sluice-refresh@one.service", "sluice-refresh@.timer": "sluice-refresh@one.timer",
@@ -110,7 +110,7 @@ func TestUnits(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := filepath.Join(dir, as)
-		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/sbin/sluice", "/bin/true")), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(regexp.MustCompile(`/usr/sbin/sluice\S*`).ReplaceAllString(string(text), "/bin/true")), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		files = append(files, file)
