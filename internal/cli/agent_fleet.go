@@ -29,12 +29,12 @@ func newAgentEnrol() *cobra.Command {
 		Short: "Make this host one of a fleet",
 		Long: `Has a controller of a fleet certify this host, which then runs the policy that the fleet
 signs for it. The token is of "sluice-controller token create": it names the fleet's
-root.json by its SHA-256, and until the controller has shown that, it is told nothing, the
-token included. The host's key is made here and stays here, as do the labels that the token
+root.json by its SHA-256, and nothing is sent, neither the token nor a name, before the
+controller has shown that file. The host's key is made here and stays here, as do the labels that the token
 gives: they select the parts of the policy, and no controller changes them.
 
 "sluice agent" notices by itself, and needs no other policy; what runs stays until the fleet
-desires one. Where somebody has to approve the host, this waits for him.
+desires one.
 ` + filesHelp + `
 
 Exit status: 0 the host is of the fleet, 2 bad use, or it was refused.`,

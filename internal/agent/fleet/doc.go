@@ -7,7 +7,7 @@
 //	none ▶ fetched ▶ checked ▶ pending ▶ proved ▶ confirmed
 //	                 refused   reverted, also by the engine's own watcher
 //
-// What it has done is written down before it is told, so that the next agent goes on where
+// What it has done is written down before it is reported, so that the next agent goes on where
 // one ended. Time is that of package time, and the network, the kernel and the host come in
 // by interfaces, so that all of it runs under testing/synctest.
 //

@@ -41,8 +41,8 @@ func (e *MemberError) Error() string {
 const approvalTime = 5 * time.Second
 
 // Enrol makes a key, and has the controller certify it. What the controller says is believed
-// only by the root.json that the token names; before that it is told nothing. The agent
-// finds the membership by itself.
+// only by the root.json that the token names, and nothing is sent before it. The agent finds
+// the membership by itself.
 func Enrol(ctx context.Context, e Enrolment) (*apply.Membership, error) {
 	if m, err := e.Host.Membership(); err != nil || m != nil {
 		if err == nil {

@@ -39,7 +39,7 @@ func newDoor(t *testing.T) *door {
 	d := &door{stage: newStage(t), keys: map[string]string{}}
 	d.server = httptest.NewUnstartedServer(http.HandlerFunc(d.serve))
 	// StartTLS would put a certificate of its own before this one.
-	d.server.Listener = tls.NewListener(d.server.Listener, d.online.ServerTLS([]string{"127.0.0.1"}, nil, time.Now))
+	d.server.Listener = tls.NewListener(d.server.Listener, d.online.ServerTLS([]string{"127.0.0.1"}, time.Now))
 	d.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	d.server.Start()
 	t.Cleanup(d.server.Close)
@@ -210,7 +210,7 @@ func TestEnrol(t *testing.T) {
 	}
 }
 
-// Who is not the fleet's controller is told nothing.
+// Nothing is sent to who is not the fleet's controller.
 func TestEnrolAtAnother(t *testing.T) {
 	d, other := newDoor(t), newDoor(t)
 	e := d.enrolment(t)

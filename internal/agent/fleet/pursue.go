@@ -307,7 +307,7 @@ func (m *Member) reprove(ctx context.Context) {
 	m.Found(differs)
 }
 
-// foundTime is how often it is told that nothing differs still.
+// foundTime is how often a host without drift says so again.
 const foundTime = time.Hour
 
 // Found takes what the agent's watch over the rules found last: how what runs differs from

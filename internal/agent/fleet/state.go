@@ -74,8 +74,8 @@ func (m *Member) load() {
 	m.state = is
 }
 
-// save writes the state down. Where the disk takes nothing, it is told and not known to the
-// next agent, which asks the kernel what became of it.
+// save writes the state down. Where the disk is full, the state is reported and the next agent
+// does not know it: that one asks the kernel what became of it.
 func (m *Member) save() {
 	m.mu.Lock()
 	text, err := json.Marshal(m.state)

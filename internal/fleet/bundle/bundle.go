@@ -25,28 +25,17 @@ const FleetFile = "fleet.yaml"
 // Read reads the files of a repository, whose fleet must have this name. What is wrong
 // with them is an error as those of [policy.ReadFleet].
 func Read(dir, fleet string) (trust.Signing, error) {
-	s, _, err := read(dir, fleet)
-	return s, err
-}
-
-// Blobs are the bytes of what Read names, by their hashes.
-func Blobs(dir, fleet string) (map[string][]byte, error) {
-	_, blobs, err := read(dir, fleet)
-	return blobs, err
-}
-
-func read(dir, fleet string) (trust.Signing, map[string][]byte, error) {
 	s := trust.Signing{Level: policy.Level}
 	p, err := policy.ReadFleet(filepath.Join(dir, FleetFile))
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	if p.Fleet.Name != fleet {
-		return s, nil, p.Errorf(p.Fleet.Pos, fmt.Sprintf("write fleet: %s, or sign with the keys of the other fleet", fleet), "this is the fleet %q, and trust/ is of %q", p.Fleet.Name, fleet)
+		return s, p.Errorf(p.Fleet.Pos, fmt.Sprintf("write fleet: %s, or sign with the keys of the other fleet", fleet), "this is the fleet %q, and trust/ is of %q", p.Fleet.Name, fleet)
 	}
-	b := &builder{dir: dir, blobs: map[string][]byte{}, at: map[string]int{}}
+	b := &builder{dir: dir, at: map[string]int{}}
 	if s.File, err = b.file(p.File, "", p.Text(p.File)); err != nil {
-		return s, nil, err
+		return s, err
 	}
 	for _, part := range p.Fleet.Parts {
 		selector := ""
@@ -55,11 +44,11 @@ func read(dir, fleet string) (trust.Signing, map[string][]byte, error) {
 		}
 		text := p.Text(part.File)
 		if err := b.part(part.File, selector, text); err != nil {
-			return s, nil, err
+			return s, err
 		}
 		sets, err := setFiles(text)
 		if err != nil {
-			return s, nil, fmt.Errorf("%s: %w", part.File, err)
+			return s, fmt.Errorf("%s: %w", part.File, err)
 		}
 		for _, file := range sets {
 			name := file
@@ -69,19 +58,19 @@ func read(dir, fleet string) (trust.Signing, map[string][]byte, error) {
 			text, err := regular.Read(name, trust.MaxFile)
 			switch {
 			case errors.Is(err, regular.ErrLarge):
-				return s, nil, fmt.Errorf("%s has more than %d bytes: hosts of a fleet get such a list by its url", name, trust.MaxFile)
+				return s, fmt.Errorf("%s has more than %d bytes: hosts of a fleet get such a list by its url", name, trust.MaxFile)
 			case errors.Is(err, fs.ErrNotExist):
-				return s, nil, fmt.Errorf("%s names a file that is not there: %w", part.File, err)
+				return s, fmt.Errorf("%s names a file that is not there: %w", part.File, err)
 			case err != nil:
-				return s, nil, err
+				return s, err
 			}
 			if err := b.part(name, selector, text); err != nil {
-				return s, nil, err
+				return s, err
 			}
 		}
 	}
 	s.Parts = b.parts
-	return s, b.blobs, nil
+	return s, nil
 }
 
 // setFiles are the files that sets of a part are of. The part has been read as policy
@@ -109,7 +98,6 @@ type builder struct {
 	dir   string
 	parts []trust.File
 	at    map[string]int // of parts, by path
-	blobs map[string][]byte
 }
 
 func (b *builder) file(name, selector string, text []byte) (trust.File, error) {
@@ -117,9 +105,7 @@ func (b *builder) file(name, selector string, text []byte) (trust.File, error) {
 	if err != nil || !filepath.IsLocal(path) {
 		return trust.File{}, fmt.Errorf("%s is outside of the repository %s: hosts get what is in it", name, b.dir)
 	}
-	f := trust.File{Path: filepath.ToSlash(path), Selector: selector, SHA256: trust.HashOf(text), Size: int64(len(text))}
-	b.blobs[f.SHA256] = text
-	return f, nil
+	return trust.File{Path: filepath.ToSlash(path), Selector: selector, SHA256: trust.HashOf(text), Size: int64(len(text))}, nil
 }
 
 // part adds a file, or those for whom another part has named it.

@@ -24,8 +24,8 @@ func newPublish() *cobra.Command {
 		Long: `Sends the newest signed bundle of the repository to the controller: what is signed, and
 those files that the controller does not have. Then its roll-out begins, by the stages of
 fleet.yaml, in place of one that is under way. The controller takes nothing that a host
-would refuse. With --not-before hosts are told nothing of it before a time; until then
-the roll-out says what it waits for, and a newer one may take its place.
+would refuse. With --not-before no host hears of it before a time; until then the
+roll-out says what it waits for, and a newer one may take its place.
 
 Files: trust/ in the repository, and the files of the bundle, which must be what was signed.
 

@@ -183,7 +183,7 @@ func sshAgent(t *testing.T, key ed25519.PrivateKey) string {
 
 func TestInitEncrypts(t *testing.T) {
 	if testing.Short() {
-		t.Skip("scrypt takes its time on purpose")
+		t.Skip("long form only: scrypt takes seconds on purpose")
 	}
 	t.Setenv("SSH_AUTH_SOCK", "")
 	repository, keys, _, line := fleetFolders(t)

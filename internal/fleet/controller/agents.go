@@ -53,7 +53,7 @@ func (c *Controller) agents() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // what a stream is made of
 	return &http.Server{
-		Handler: mux, TLSConfig: c.online.ServerTLS(names(c.Controllers), nil, c.Now), Protocols: &protocols,
+		Handler: mux, TLSConfig: c.online.ServerTLS(names(c.Controllers), c.Now), Protocols: &protocols,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
 		ErrorLog: log.New(io.Discard, "", 0), // of whoever knocks
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {

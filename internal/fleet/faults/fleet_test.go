@@ -324,8 +324,8 @@ func (f *fleet) calm() {
 	f.history.Add(Event{Kind: Calm})
 }
 
-// end writes down how everything is. A host that has its roll-out's stage before it still
-// is told nothing yet, and runs what it was told.
+// end writes down how everything is. A host whose stage has not begun yet runs what it was
+// told last.
 func (f *fleet) end() {
 	ctx := f.t.Context()
 	s := f.one.store

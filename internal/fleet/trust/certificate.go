@@ -238,16 +238,3 @@ func identityOf(leaf *x509.Certificate, now time.Time) Identity {
 func HalfLife(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 }
-
-// ReadChain reads the certificate of a chain in PEM.
-func ReadChain(chain []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(chain)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("certificate: %w", ErrMalformed)
-	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("certificate: %w: %s", ErrMalformed, err.Error())
-	}
-	return leaf, nil
-}

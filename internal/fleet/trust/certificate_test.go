@@ -71,7 +71,7 @@ func TestCertificates(t *testing.T) {
 	at := func(now time.Time) func() time.Time { return func() time.Time { return now } }
 	web := f.certificate("web-1", start)
 	server := func(now time.Time) *tls.Config {
-		return f.online.ServerTLS([]string{"controller.example.net", "203.0.113.1"}, nil, at(now))
+		return f.online.ServerTLS([]string{"controller.example.net", "203.0.113.1"}, at(now))
 	}
 
 	seen, host, controller := meet(t, h.ClientTLS(web, at(start)), server(start), start)
@@ -100,16 +100,12 @@ func TestCertificates(t *testing.T) {
 	}{
 		"a year after its end":      {h.ClientTLS(web, at(tooLate)), server(tooLate), nil, ErrExpired},
 		"certificate of a fleet":    {h.ClientTLS(other.certificate("web-1", start), at(start)), server(start), nil, ErrForeignFleet},
-		"controller of a fleet":     {h.ClientTLS(web, at(start)), other.online.ServerTLS(nil, nil, at(start)), ErrForeignFleet, nil},
+		"controller of a fleet":     {h.ClientTLS(web, at(start)), other.online.ServerTLS(nil, at(start)), ErrForeignFleet, nil},
 		"a host plays controller":   {h.ClientTLS(web, at(start)), playing(web), ErrUnsigned, nil},
 		"controller's has ended":    {h.ClientTLS(web, at(later)), server(start), ErrExpired, nil},
 		"a clock before its start":  {h.ClientTLS(web, at(start.Add(-2*day))), server(start), ErrUnsigned, nil},
 		"of a CA of its own":        {h.ClientTLS(selfMade(t, "web-1"), at(start)), server(start), nil, ErrUnsigned},
 		"its controller is a clone": {h.ClientTLS(web, at(start)), playing(selfMade(t, "controller")), ErrUnsigned, nil},
-		"revoked": {
-			h.ClientTLS(web, at(start)),
-			f.online.ServerTLS(nil, func(id, key string) error { return Revoked(id) }, at(start)), nil, ErrRevoked,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, host, controller := meet(t, c.client, c.server, start)

@@ -21,7 +21,6 @@ var (
 	ErrRolledBack   = errors.New("older than what was seen before")
 	ErrHash         = errors.New("not what was signed")
 	ErrLevel        = errors.New("written for a newer Sluice")
-	ErrRevoked      = errors.New("revoked")
 	ErrWrongHost    = errors.New("for another host")
 )
 

@@ -95,9 +95,9 @@ func TestRotation(t *testing.T) {
 				h := f.host2(t)
 				ok(t, h.Update(f.online.Metadata(), now))
 				clock := func() time.Time { return now }
-				_, host, controller := meet(t, h.ClientTLS(f.certificate("web-1", now), clock), f.online.ServerTLS(nil, nil, clock), now)
+				_, host, controller := meet(t, h.ClientTLS(f.certificate("web-1", now), clock), f.online.ServerTLS(nil, clock), now)
 				ok(t, errors.Join(host, controller))
-				_, _, controller = meet(t, h.ClientTLS(old, clock), f.online.ServerTLS(nil, nil, clock), now)
+				_, _, controller = meet(t, h.ClientTLS(old, clock), f.online.ServerTLS(nil, clock), now)
 				return controller
 			}
 		},

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -43,9 +42,8 @@ func (h *Host) ClientTLS(certificate *tls.Certificate, clock func() time.Time) *
 
 // ServerTLS is how a controller serves hosts. Its certificate has these names and
 // addresses, and is renewed half-way. Certificates of hosts are asked for and not
-// required: who has none has no [PeerIdentity]. Revoked, which may be nil, is asked in
-// each handshake; its error ends the connection.
-func (o *Online) ServerTLS(names []string, revoked func(id, key string) error, clock func() time.Time) *tls.Config {
+// required: who has none has no [PeerIdentity]. Whether a host was revoked is asked later.
+func (o *Online) ServerTLS(names []string, clock func() time.Time) *tls.Config {
 	var lock sync.Mutex
 	var current *tls.Certificate
 	return &tls.Config{
@@ -72,10 +70,7 @@ func (o *Online) ServerTLS(names []string, revoked func(id, key string) error, c
 			o.lock.Lock()
 			root := o.view.root
 			o.lock.Unlock()
-			who, err := verifyPeer(root, state.PeerCertificates, kindHost, x509.ExtKeyUsageClientAuth, clock())
-			if err == nil && revoked != nil {
-				err = revoked(who.ID, who.Key)
-			}
+			_, err := verifyPeer(root, state.PeerCertificates, kindHost, x509.ExtKeyUsageClientAuth, clock())
 			return err
 		},
 	}
@@ -105,9 +100,4 @@ func PeerIdentity(state *tls.ConnectionState, now time.Time) (Identity, bool) {
 		return Identity{}, false
 	}
 	return identityOf(state.PeerCertificates[0], now), true
-}
-
-// Revoked is what a controller says of a host that it has revoked.
-func Revoked(id string) error {
-	return fmt.Errorf("the certificate of host %q is %w", id, ErrRevoked)
 }

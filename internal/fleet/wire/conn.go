@@ -171,9 +171,6 @@ func (c *Conn) wrong(err error) error {
 	return fmt.Errorf("a message is wrong: %w", err)
 }
 
-// Closed says that the other side, or this one, has ended the stream with a reason.
-func Closed(err error) bool { return websocket.CloseStatus(err) != -1 }
-
 // Ping returns once the other side has answered. Receive has to be at work meanwhile.
 func (c *Conn) Ping(ctx context.Context) error { return c.ws.Ping(ctx) }
 
