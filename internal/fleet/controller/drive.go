@@ -135,7 +135,7 @@ const stepEvery = 50 * time.Millisecond
 // follows from it. A controller that comes after this one hears it from the hosts.
 const storeEvery = time.Second
 
-// restFor is how many times as long as a step took no other is made.
+// After a step the driver rests for so many times as long as the step took, up to longestRest.
 const (
 	restFor     = 10
 	longestRest = time.Second

@@ -40,7 +40,7 @@ func named(id string, labels map[string]string) map[string]string {
 	return all
 }
 
-// claimTime is how long it is told that a second host claimed a name: it comes again and
+// claimTime is how long a second claim to a name is shown: who claims it comes again and
 // again.
 const claimTime = 10 * time.Minute
 
