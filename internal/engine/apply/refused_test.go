@@ -231,7 +231,9 @@ func (g *memoryGroup) feed(there func() bool) {
 		return time.Since(fed) > time.Second
 	}
 	await(g.t, "the process has the memory that it wants", func() bool {
-		if g.read(g.bounds)-g.read(g.usage) < 64<<10 && waits() {
+		// What it waits for may be larger than what is left.
+		left := g.read(g.bounds) - g.read(g.usage)
+		if (left < 64<<10 || time.Since(fed) > time.Second) && waits() {
 			g.allowMore(1 << 20)
 			fed = time.Now()
 		}
