@@ -145,18 +145,18 @@ func failure(err error) *wire.Failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	f = &wire.Failure{Text: err.Error(), Kind: wire.KindUnavailable}
+	if !store.Answered(err) {
+		return &wire.Failure{Text: "the controller cannot do this now; try again later", Kind: wire.KindUnavailable}
+	}
+	f = &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest}
 	for is, kind := range map[error]wire.Kind{
 		store.ErrNotFound: wire.KindNotFound, store.ErrToken: wire.KindToken, store.ErrTaken: wire.KindTaken, store.ErrExists: wire.KindTaken,
-		store.ErrRevoked: wire.KindRevoked, store.ErrConflict: wire.KindTaken, store.ErrHash: wire.KindBadRequest, store.ErrTooLarge: wire.KindBadRequest,
-		store.ErrMissing: wire.KindBadRequest,
+		store.ErrRevoked: wire.KindRevoked, store.ErrConflict: wire.KindTaken,
 	} {
 		if errors.Is(err, is) {
 			f.Kind = kind
-			return f
 		}
 	}
-	f.Text = "the controller cannot do this now; try again later"
 	return f
 }
 

@@ -190,7 +190,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 
 // answered keeps whether the database answers. Errors that are its answers say that it does.
 func (c *Controller) answered(err error) {
-	if err == nil || answer(err) {
+	if err == nil || store.Answered(err) {
 		c.database.Store(nil)
 		return
 	}
@@ -201,19 +201,6 @@ func (c *Controller) answered(err error) {
 	if was := c.database.Swap(&text); was == nil {
 		c.Note(fmt.Errorf("the database does not answer, the last snapshot is served: %w", err))
 	}
-}
-
-// answer says that an error is an answer of the database.
-func answer(err error) bool {
-	for _, is := range []error{
-		store.ErrNotFound, store.ErrConflict, store.ErrExists, store.ErrTaken, store.ErrRevoked, store.ErrToken,
-		store.ErrMissing, store.ErrHash, store.ErrTooLarge,
-	} {
-		if errors.Is(err, is) {
-			return true
-		}
-	}
-	return false
 }
 
 // away is why the database does not answer, "" while it does.

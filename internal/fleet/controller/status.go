@@ -309,7 +309,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store) error {
 			err = into.SetAddresses(ctx, "host:"+host, host, addresses)
 		}
 	}
-	if err == nil || answer(err) {
+	if err == nil || store.Answered(err) {
 		return err
 	}
 	s.mutex.Lock()

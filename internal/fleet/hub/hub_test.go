@@ -177,7 +177,11 @@ func TestSilentStreamDies(t *testing.T) {
 		if h.Online()["web-1"].From != netip.MustParseAddr("203.0.113.5") {
 			t.Fatalf("it is gone:\n%s", told.all())
 		}
-		_ = got
+		h.Tell("web-1", Ask, []byte(`{"ask": {"what": "facts"}}`))
+		synctest.Wait()
+		if len(got) != 1 || (<-got).Ask == nil {
+			t.Error("it is not told what it is asked")
+		}
 
 		silent := dial("web-2")
 		hello(t, silent.Conn, "a")

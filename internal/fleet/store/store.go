@@ -14,19 +14,30 @@ import (
 // What a store answers. Every other error of it means that the database did not answer:
 // the caller keeps what it knew, and computes nothing from it.
 var (
-	ErrNotFound = errors.New("not found")
-	ErrConflict = errors.New("somebody else was quicker") // a compare-and-set that lost
-	ErrExists   = errors.New("it exists already")
-	ErrTaken    = errors.New("taken by another")
-	ErrRevoked  = errors.New("revoked")
-	ErrToken    = errors.New("the token is not good")
-	ErrMissing  = errors.New("blobs are missing")
-	ErrHash     = errors.New("the content is not what its SHA-256 says")
-	ErrTooLarge = errors.New("too large")
-	ErrNewer    = errors.New("the database was made by a newer version of this program")
-	ErrOlder    = errors.New("the database was made by an older version of this program, and is brought up when the controller starts")
-	ErrForeign  = errors.New("the database holds tables of something else")
+	ErrNotFound error = answerError("not found")
+	ErrConflict error = answerError("somebody else was quicker") // a compare-and-set that lost
+	ErrExists   error = answerError("it exists already")
+	ErrTaken    error = answerError("taken by another")
+	ErrRevoked  error = answerError("revoked")
+	ErrToken    error = answerError("the token is not good")
+	ErrMissing  error = answerError("blobs are missing")
+	ErrHash     error = answerError("the content is not what its SHA-256 says")
+	ErrTooLarge error = answerError("too large")
+	ErrNewer    error = answerError("the database was made by a newer version of this program")
+	ErrOlder    error = answerError("the database was made by an older version of this program, and is brought up when the controller starts")
+	ErrForeign  error = answerError("the database holds tables of something else")
 )
+
+// answerError is one of the errors above.
+type answerError string
+
+func (e answerError) Error() string { return string(e) }
+
+// Answered says that an error is an answer of the database, which is there.
+func Answered(err error) bool {
+	var e answerError
+	return errors.As(err, &e)
+}
 
 // Store is a fleet's database. Its methods may be called at the same time, and several
 // processes may have the same database open.
