@@ -2,8 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice"
 	"sluice/internal/cli/answers"
@@ -21,18 +23,72 @@ func newAsk() *cobra.Command {
 		Long: `Asks what the policy in a repository does with packets on one host of the inventory,
 as "sluice explain" and "sluice query" do on that host. Nothing is sent, and no host
 is asked: what is known of it is what its facts in the inventory say.`,
-		Example: `  sluice-controller ask explain web-1 --src 203.0.113.9 --dport https
-  sluice-controller ask query db-1 --allowed --service postgresql`,
+		Example: `  sluice-controller ask web-1 explain --src 203.0.113.9 --dport https
+  sluice-controller ask db-1 query --allowed --service postgresql`,
+		Args: cobra.NoArgs,
+		RunE: help,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if inv, err := readInventory(cmd); err == nil && len(args) == 0 {
+				for i := range inv.Hosts {
+					names = append(names, inv.Hosts[i].Name)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	addRepository(cmd.PersistentFlags())
+	cmd.AddCommand(newAskHost())
+	return cmd
+}
+
+// anyHost is the command that stands for each host in the help.
+const anyHost = "HOST"
+
+func newAskHost() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   anyHost,
+		Short: "Ask about packets on HOST of the inventory",
+		Long:  `HOST is the name of a host of the inventory; what is asked follows it.`,
+		Example: `  sluice-controller ask web-1 explain --src 203.0.113.9 --dport https
+  sluice-controller ask db-1 query --allowed --service postgresql`,
+		Args: cobra.NoArgs,
+		RunE: help,
 	}
 	cmd.AddCommand(newAskExplain(), newAskQuery())
 	return cmd
+}
+
+// nameHost gives the command that stands for each host the name of the one that a command
+// line asks, so that it is found by that.
+func nameHost(root *cobra.Command, args []string) {
+	completes := len(args) > 1 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
+	if completes {
+		args = args[1 : len(args)-1] // the last word is the one to complete
+	}
+	ask, rest, err := root.Find(args)
+	if err != nil || ask.Name() != "ask" {
+		return
+	}
+	about := ask.Commands()[0]
+	about.Hidden = completes
+	ask.InitDefaultHelpFlag()
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.SetInterspersed(false)
+	flags.Usage = func() {}
+	flags.AddFlagSet(ask.Flags())
+	flags.AddFlagSet(ask.PersistentFlags())
+	flags.AddFlagSet(ask.InheritedFlags())
+	if flags.Parse(rest) == nil && flags.NArg() > 0 && flags.Arg(0) == strings.TrimSpace(flags.Arg(0)) {
+		about.Use = flags.Arg(0)
+	}
 }
 
 func newAskExplain() *cobra.Command {
 	var asked explain.Question
 	var everyRule bool
 	cmd := &cobra.Command{
-		Use:   "explain HOST",
+		Use:   "explain",
 		Short: "Say what a host's policy does with one packet, and why",
 		Long: `Says what the policy of a host of the inventory does with one packet, with the part
 and the line that decides. "sluice explain" has the words, and how what is not said of
@@ -41,11 +97,11 @@ the packet is found. Lists are not downloaded, the copies are used.
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, or whether it is
 depends on what is not known, 2 bad use, a bad policy, or a bug in Sluice.
 ` + repositoryFiles,
-		Example: `  sluice-controller ask explain web-1 --src 203.0.113.9 --dport https
-  sluice-controller ask explain db-1 --src 203.0.113.5 --dport postgresql --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := askedHost(cmd, args[0])
+		Example: `  sluice-controller ask web-1 explain --src 203.0.113.9 --dport https
+  sluice-controller ask db-1 explain --src 203.0.113.5 --dport postgresql --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := askedHost(cmd)
 			if err != nil {
 				return err
 			}
@@ -72,7 +128,6 @@ depends on what is not known, 2 bad use, a bad policy, or a bug in Sluice.
 			return nil
 		},
 	}
-	addRepository(cmd)
 	answers.AddPacket(cmd, &asked, &everyRule)
 	return cmd
 }
@@ -80,7 +135,7 @@ depends on what is not known, 2 bad use, a bad policy, or a bug in Sluice.
 func newAskQuery() *cobra.Command {
 	var asked answers.Query
 	cmd := &cobra.Command{
-		Use:   "query HOST",
+		Use:   "query",
 		Short: "Say which packets a host's policy allows, all of them",
 		Long: `Says of all packets that fit what the policy of a host of the inventory does with
 them, as "sluice query" does, which has the words. Lists are not downloaded, the
@@ -89,14 +144,14 @@ copies are used.
 Exit status: 0 fine, and with --allowed or --dropped: there are none; 1 there are
 some; 2 bad use or a bad policy.
 ` + repositoryFiles,
-		Example: `  sluice-controller ask query db-1 --allowed --service postgresql
-  sluice-controller ask query web-1 --from "not office" --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Example: `  sluice-controller ask db-1 query --allowed --service postgresql
+  sluice-controller ask web-1 query --from "not office" --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := asked.Read(cmd); err != nil {
 				return err
 			}
-			s, err := askedHost(cmd, args[0])
+			s, err := askedHost(cmd)
 			if err != nil {
 				return err
 			}
@@ -107,13 +162,13 @@ some; 2 bad use or a bad policy.
 			return asked.Print(cmd, out)
 		},
 	}
-	addRepository(cmd)
 	asked.Add(cmd)
 	return cmd
 }
 
-// askedHost is the policy of a host of the inventory.
-func askedHost(cmd *cobra.Command, name string) (*engine.Subject, error) {
+// askedHost is the policy of the host that a command is below of.
+func askedHost(cmd *cobra.Command) (*engine.Subject, error) {
+	name := cmd.Parent().Name()
 	f, err := readFleet(cmd)
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ hosts are to run, of who may enrol, and of what was signed.
 ` + auditHelp,
 		Example: "  sluice-controller audit list\n  sluice-controller audit verify\n  sluice-controller audit export > audit.jsonl",
 		Args:    cobra.NoArgs,
+		RunE:    help,
 	}
 	addDatabase(cmd)
 	cmd.AddCommand(newAuditList(), newAuditVerify(), newAuditExport())

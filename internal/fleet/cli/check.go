@@ -36,7 +36,7 @@ Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd) },
 	}
-	addRepository(cmd)
+	addRepository(cmd.Flags())
 	addOffline(cmd)
 	return cmd
 }

@@ -45,7 +45,7 @@ Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
 			return runDiff(cmd, base, markdown)
 		},
 	}
-	addRepository(cmd)
+	addRepository(cmd.Flags())
 	cmd.Flags().StringVar(&base, "base", "", "compare with `REVISION` of git")
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print Markdown for a pull request")
 	command.Must(cmd.MarkFlagRequired("base"))

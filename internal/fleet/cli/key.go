@@ -26,6 +26,8 @@ func newKey() *cobra.Command {
 root keys have signed it; where the holders are apart, each runs "key sign" on the
 repository after the other. Hosts follow from whatever version they know.`,
 		Example: "  sluice-controller key list\n  sluice-controller key rotate policy --keys ~/fleet-keys --key root-1.age --key root-2.age",
+		Args:    cobra.NoArgs,
+		RunE:    help,
 	}
 	cmd.AddCommand(newKeyList(), newKeyRotate(), newKeyRenew(), newKeySign())
 	for _, c := range cmd.Commands() {

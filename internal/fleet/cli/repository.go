@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -22,12 +25,11 @@ import (
 const repositoryFiles = `Files: fleet.yaml and its parts, inventory.yaml, copies of lists in the user's cache.`
 
 // addRepository gives a command the flags of those that work on a repository.
-func addRepository(cmd *cobra.Command) {
-	flags := cmd.Flags()
+func addRepository(flags *pflag.FlagSet) {
 	flags.String("repository", ".", "`DIR` of fleet.yaml and its parts")
 	flags.String("inventory", "", "`FILE` of the hosts (default inventory.yaml in the repository)")
-	command.Must(cmd.MarkFlagDirname("repository"))
-	command.Must(cmd.MarkFlagFilename("inventory", "yaml", "yml"))
+	command.Must(cobra.MarkFlagDirname(flags, "repository"))
+	command.Must(cobra.MarkFlagFilename(flags, "inventory", "yaml", "yml"))
 }
 
 // addOffline is for commands that may download lists; others use the copies.
@@ -46,7 +48,15 @@ func readInventory(cmd *cobra.Command) (*inventory.Inventory, error) {
 	if file == "" {
 		file = filepath.Join(repository(cmd), classes.InventoryFile)
 	}
-	return inventory.Load(file)
+	inv, err := inventory.Load(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		policy := filepath.Join(repository(cmd), classes.FleetFile)
+		if _, err := os.Stat(policy); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: no such file\nhint: --repository names the folder of a fleet.yaml; sluice-controller init begins one", policy)
+		}
+		return nil, fmt.Errorf("%s: no such file, which says what hosts the fleet has\nhint: write version: 1, and below hosts: a line for each, such as web-1: { labels: {role: web}, addresses: [203.0.113.5] }; --inventory names another file; sluice check --labels role=web fleet.yaml checks one host without it", file)
+	}
+	return inv, err
 }
 
 // sources is where the names of policies are resolved from.

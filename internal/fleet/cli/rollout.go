@@ -24,6 +24,7 @@ func newRollout() *cobra.Command {
 other, and halts when more hosts fail than fleet.yaml allows.`,
 		Example: "  sluice-controller rollout show\n  sluice-controller rollout pause",
 		Args:    cobra.NoArgs,
+		RunE:    help,
 	}
 	cmd.AddCommand(
 		newRolloutShow(),

@@ -1,13 +1,22 @@
 package cli
 
 import (
+	_ "time/tzdata" // fleet.yaml says in time zones when no roll-out begins; a small machine has none
+
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
 )
 
 // Main runs one command line and returns the exit status.
-func Main(args []string) int { return command.Main(Root(), args) }
+func Main(args []string) int {
+	root := Root()
+	nameHost(root, args)
+	return command.Main(root, args)
+}
+
+// help is what a command does that has others below it.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // Root makes the whole command tree.
 func Root() *cobra.Command {

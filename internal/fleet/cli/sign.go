@@ -47,7 +47,7 @@ a policy, a wrong key, or bad use.
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSign(cmd) },
 	}
 	flags := cmd.Flags()
-	addRepository(cmd)
+	addRepository(cmd.Flags())
 	addKeys(cmd)
 	flags.Int64("floor", 0, "let hosts enforce no bundle below `NUMBER`")
 	flags.Bool("restore", false, "make a new incarnation, after an older database was restored")

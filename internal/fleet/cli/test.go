@@ -40,7 +40,7 @@ that no packet can fit.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTest(cmd, hostile) },
 	}
-	addRepository(cmd)
+	addRepository(cmd.Flags())
 	addOffline(cmd)
 	cmd.Flags().BoolVar(&hostile, "hostile", false, "prove them whatever the controller's keys are used for, too")
 	return cmd

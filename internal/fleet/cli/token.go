@@ -20,6 +20,7 @@ func newToken() *cobra.Command {
 		Long:    `Makes what lets hosts enrol.`,
 		Example: "  sluice-controller token create --labels role=web --for 1h",
 		Args:    cobra.NoArgs,
+		RunE:    help,
 	}
 	cmd.AddCommand(newTokenCreate())
 	return cmd
