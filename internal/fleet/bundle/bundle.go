@@ -33,7 +33,7 @@ func Read(dir, fleet string) (trust.Signing, error) {
 	if p.Fleet.Name != fleet {
 		return s, p.Errorf(p.Fleet.Pos, fmt.Sprintf("write fleet: %s, or sign with the keys of the other fleet", fleet), "this is the fleet %q, and trust/ is of %q", p.Fleet.Name, fleet)
 	}
-	b := &builder{dir: dir, at: map[string]int{}}
+	b := &builder{dir: dir, at: map[string]int{}, texts: map[string][]byte{}}
 	if s.File, err = b.file(p.File, "", p.Text(p.File)); err != nil {
 		return s, err
 	}
@@ -69,7 +69,7 @@ func Read(dir, fleet string) (trust.Signing, error) {
 			}
 		}
 	}
-	s.Parts = b.parts
+	s.Parts, s.Texts = b.parts, b.texts
 	return s, nil
 }
 
@@ -98,6 +98,7 @@ type builder struct {
 	dir   string
 	parts []trust.File
 	at    map[string]int // of parts, by path
+	texts map[string][]byte
 }
 
 func (b *builder) file(name, selector string, text []byte) (trust.File, error) {
@@ -105,7 +106,9 @@ func (b *builder) file(name, selector string, text []byte) (trust.File, error) {
 	if err != nil || !filepath.IsLocal(path) {
 		return trust.File{}, fmt.Errorf("%s is outside of the repository %s: hosts get what is in it", name, b.dir)
 	}
-	return trust.File{Path: filepath.ToSlash(path), Selector: selector, SHA256: trust.HashOf(text), Size: int64(len(text))}, nil
+	hash := trust.HashOf(text)
+	b.texts[hash] = text
+	return trust.File{Path: filepath.ToSlash(path), Selector: selector, SHA256: hash, Size: int64(len(text))}, nil
 }
 
 // part adds a file, or those for whom another part has named it.
@@ -139,7 +142,7 @@ func either(a, b string) string {
 func Changes(last *trust.Manifest, s trust.Signing) []string {
 	before := map[string]trust.File{}
 	if last != nil {
-		for _, f := range append([]trust.File{last.FleetFile}, last.Parts...) {
+		for _, f := range last.Files() {
 			before[f.Path] = f
 		}
 	}

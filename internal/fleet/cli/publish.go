@@ -3,8 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,13 +25,15 @@ func newPublish() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish",
 		Short: "Give the controller what was signed last, and begin its roll-out",
-		Long: `Sends the newest signed bundle of the repository to the controller: what is signed, and
-those files that the controller does not have. Then its roll-out begins, by the stages of
+		Long: `Sends the signed bundles of the repository to the controller: what is signed, and those
+files that the controller does not have, of all listed bundles, since hosts may run an
+older one. Then the roll-out of the newest begins, by the stages of
 fleet.yaml, in place of one that is under way. The controller takes nothing that a host
 would refuse. With --not-before no host hears of it before a time; until then the
 roll-out says what it waits for, and a newer one may take its place.
 
-Files: trust/ in the repository, and the files of the bundle, which must be what was signed.
+Files: trust/ in the repository, and the files of the newest bundle, which must be what was
+signed.
 
 Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
 		Example: "  sluice-controller publish && sluice-controller rollout show\n  sluice-controller publish --not-before 2026-12-01T05:00:00+01:00",
@@ -45,6 +51,7 @@ type published struct {
 	Bundle  int64            `json:"bundle"`
 	Sent    int              `json:"sent"` // files that the controller did not have
 	Bytes   int64            `json:"bytes"`
+	Lacking []string         `json:"lacking,omitempty"` // files of older bundles that nobody has any more
 	Rollout *rollout.Rollout `json:"rollout"`
 }
 
@@ -93,13 +100,21 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	older, err := olderFiles(listed[:len(listed)-1], manifests)
+	if err != nil {
+		return err
+	}
 	for hash, manifest := range manifests { // a restored controller may lack older ones
 		files[hash] = manifest
 	}
 	c := controllerOf(cmd)
 	out := published{Bundle: b.Number}
-	if err := send(ctx, c, files, &out); err != nil {
+	if err := send(ctx, c, r, files, older, &out); err != nil {
 		return hinted(err)
+	}
+	for _, file := range out.Lacking {
+		w := cmd.ErrOrStderr()
+		fmt.Fprintf(w, "%s %s is neither at the controller nor in trust/blobs: no host can go back to it\n", command.Paint(w, "33", "warning:"), file)
 	}
 	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number, NotBefore: from}); err != nil {
 		return err
@@ -118,7 +133,7 @@ func bundleFiles(dir string, b trust.Bundle, manifest []byte) (map[string][]byte
 		return nil, err
 	}
 	files := map[string][]byte{b.SHA256: manifest}
-	for _, f := range append([]trust.File{m.FleetFile}, m.Parts...) {
+	for _, f := range m.Files() {
 		text, err := regular.Read(filepath.Join(dir, filepath.FromSlash(f.Path)), trust.MaxFile)
 		if err != nil {
 			return nil, err
@@ -131,22 +146,56 @@ func bundleFiles(dir string, b trust.Bundle, manifest []byte) (map[string][]byte
 	return files, nil
 }
 
-// send gives the controller those files that it does not have.
-func send(ctx context.Context, c *api.Client, files map[string][]byte, out *published) error {
-	var hashes []string
-	for hash := range files {
-		hashes = append(hashes, hash)
+// olderFiles are what bundles are made of, by hash, and what to call each of it.
+func olderFiles(bundles []trust.Bundle, manifests map[string][]byte) (map[string]string, error) {
+	names := map[string]string{}
+	for _, b := range bundles {
+		m, err := b.Manifest(manifests[b.SHA256])
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range m.Files() {
+			names[f.SHA256] = fmt.Sprintf("%s of bundle %d", f.Path, b.Number)
+		}
 	}
-	missing, err := c.Missing(ctx, hashes)
-	if err != nil {
-		return err
+	return names, nil
+}
+
+// askedAtOnce is of how many blobs the controller is asked at once whether it has them.
+const askedAtOnce = 10_000
+
+// send gives the controller those files that it does not have; older ones are in trust/blobs.
+func send(ctx context.Context, c *api.Client, r *trust.Repository, files map[string][]byte, older map[string]string, out *published) error {
+	hashes := slices.Collect(maps.Keys(files))
+	for hash := range older {
+		if _, newest := files[hash]; !newest {
+			hashes = append(hashes, hash)
+		}
 	}
-	for _, hash := range missing {
-		if err := c.PutBlob(ctx, hash, bytes.NewReader(files[hash])); err != nil {
+	for some := range slices.Chunk(hashes, askedAtOnce) {
+		missing, err := c.Missing(ctx, some)
+		if err != nil {
 			return err
 		}
-		out.Sent++
-		out.Bytes += int64(len(files[hash]))
+		for _, hash := range missing {
+			text, newest := files[hash]
+			if !newest {
+				text, err = r.Blob(hash)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				out.Lacking = append(out.Lacking, older[hash])
+				continue
+			}
+			if err == nil {
+				err = c.PutBlob(ctx, hash, bytes.NewReader(text))
+			}
+			if err != nil {
+				return err
+			}
+			out.Sent++
+			out.Bytes += int64(len(text))
+		}
 	}
+	slices.Sort(out.Lacking)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -57,13 +59,44 @@ func found(t *testing.T) *founded {
 
 func (f *founded) sign(t *testing.T, files map[string]string) {
 	t.Helper()
+	texts := map[string][]byte{}
 	file := func(path string) trust.File {
+		texts[trust.HashOf([]byte(files[path]))] = []byte(files[path])
 		ok(t, os.MkdirAll(filepath.Dir(filepath.Join(f.repository, path)), 0o755))
 		ok(t, os.WriteFile(filepath.Join(f.repository, path), []byte(files[path]), 0o600))
 		return trust.File{Path: path, SHA256: trust.HashOf([]byte(files[path])), Size: int64(len(files[path]))}
 	}
-	_, err := f.trust.Sign(trust.Signing{Level: 1, File: file("fleet.yaml"), Parts: []trust.File{file("parts/10-base.yaml")}}, time.Now(), f.policy)
+	_, err := f.trust.Sign(trust.Signing{Level: 1, File: file("fleet.yaml"), Parts: []trust.File{file("parts/10-base.yaml")}, Texts: texts}, time.Now(), f.policy)
 	ok(t, err)
+}
+
+// serve runs a controller until the function that it returns is called.
+func (f *founded) serve(t *testing.T) (end func()) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	var out, errOut strings.Builder
+	go func() {
+		root := Root()
+		root.SetContext(ctx)
+		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0"}, nil, &out, &errOut)
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		stop()
+		if status := <-ended; status != 0 || !strings.HasPrefix(out.String(), "serves the fleet example.net at 127.0.0.1:") {
+			t.Errorf("it ends with %d: %s%s", status, &out, &errOut)
+		}
+		if _, err := os.Stat(api.Socket(f.dir)); !os.IsNotExist(err) {
+			t.Errorf("its socket stays: %v", err)
+		}
+	}
 }
 
 // enrol makes a host by a token that was printed.
@@ -98,30 +131,7 @@ func TestController(t *testing.T) {
 	if _, errOut := run(t, 2, "run", "--dir", filepath.Join(f.dir, "none")); !strings.Contains(errOut, "hint: sluice-controller init makes one") {
 		t.Error(errOut)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan int, 1)
-	var out, errOut strings.Builder
-	go func() {
-		root := Root()
-		root.SetContext(ctx)
-		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0"}, nil, &out, &errOut)
-	}()
-	defer func() {
-		stop()
-		if status := <-ended; status != 0 || !strings.HasPrefix(out.String(), "serves the fleet example.net at 127.0.0.1:") {
-			t.Errorf("it ends with %d: %s%s", status, &out, &errOut)
-		}
-		if _, err := os.Stat(api.Socket(f.dir)); !os.IsNotExist(err) {
-			t.Errorf("its socket stays: %v", err)
-		}
-	}()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	defer f.serve(t)()
 	if out, _ := run(t, 0, "hosts", "--dir", f.dir); out != "no host\n" {
 		t.Error(out)
 	}
@@ -208,4 +218,72 @@ func TestController(t *testing.T) {
 	if shown, _ := run(t, 0, "audit", "list", "--dir", f.dir); !strings.Contains(shown, "host.revoke") || !strings.Contains(shown, "rollout.start") {
 		t.Error(shown)
 	}
+}
+
+// TestPublishAfterRestore: of a controller whose database is older than what was published,
+// nothing is missing after the next publication, though the files are others by now.
+func TestPublishAfterRestore(t *testing.T) {
+	f := found(t)
+	fleet := "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n"
+	publish := func(want, part string) string {
+		t.Helper()
+		f.sign(t, map[string]string{"fleet.yaml": fleet, "parts/10-base.yaml": "version: 1\ninput: {default: drop, rules: [allow " + part + "]}\n"})
+		out, errOut := run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository)
+		has(t, out, want)
+		return errOut
+	}
+	end := f.serve(t)
+	publish("bundle 1 is published, and 3 files sent", "ssh")
+	end()
+	database, copied := filepath.Join(f.dir, "fleet.db"), t.TempDir()
+	move := func(from, to string) { // the log beside it too
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(from, "fleet.db*"))
+		ok(t, err)
+		for _, file := range files {
+			ok(t, os.Rename(file, filepath.Join(to, filepath.Base(file))))
+		}
+	}
+	move(f.dir, copied)
+	end = f.serve(t) // another one, to which the next bundles go
+	publish("bundle 2 is published, and 5 files sent", "http")
+	publish("bundle 3 is published, and 2 files sent", "dns")
+	end()
+	move(f.dir, t.TempDir())
+	move(copied, f.dir)
+
+	end = f.serve(t)
+	publish("bundle 4 is published, and 6 files sent", "ntp") // manifests and parts of 2, 3 and 4
+	kept, err := store.OpenExisting(t.Context(), "sqlite:"+database)
+	ok(t, err)
+	bundles, err := kept.Bundles(t.Context())
+	ok(t, err)
+	if len(bundles) != 4 {
+		t.Errorf("bundles %+v", bundles)
+	}
+	for _, b := range f.trust.Bundles() {
+		text, err := os.ReadFile(filepath.Join(f.repository, "trust/bundles", fmt.Sprintf("%d.json", b.Number)))
+		ok(t, err)
+		m, err := b.Manifest(text)
+		ok(t, err)
+		for _, file := range m.Files() {
+			if missing, err := kept.MissingBlobs(t.Context(), []string{file.SHA256}); err != nil || len(missing) > 0 {
+				t.Errorf("%s of bundle %d is missing: %v", file.Path, b.Number, err)
+			}
+		}
+	}
+	ok(t, kept.Close())
+
+	// What nobody has any more is named.
+	text, err := os.ReadFile(filepath.Join(f.repository, "trust/bundles/4.json"))
+	ok(t, err)
+	m, err := f.trust.Bundles()[3].Manifest(text)
+	ok(t, err)
+	ok(t, os.Remove(filepath.Join(f.repository, "trust/blobs", m.Parts[0].SHA256)))
+	f.sign(t, map[string]string{"fleet.yaml": fleet, "parts/10-base.yaml": "version: 1\n"})
+	end()
+	move(f.dir, t.TempDir())
+	defer f.serve(t)()
+	_, errOut := run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository)
+	has(t, errOut, "warning: parts/10-base.yaml of bundle 4 is neither at the controller nor in trust/blobs: no host can go back to it")
 }

@@ -29,7 +29,7 @@ type group struct {
 // policyOf reads the fleet's policy as a bundle has it.
 func (c *Controller) policyOf(ctx context.Context, m *trust.Manifest) (*policy.Policy, error) {
 	texts := map[string][]byte{}
-	for _, f := range append([]trust.File{m.FleetFile}, m.Parts...) {
+	for _, f := range m.Files() {
 		text, err := c.read(ctx, f.SHA256, trust.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("%s of bundle %d: %w", f.Path, m.Number, err)

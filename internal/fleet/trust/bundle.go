@@ -165,7 +165,7 @@ func (m *Manifest) check() error {
 	}
 	names := map[string]bool{}
 	var bytes int64
-	for _, f := range append([]File{m.FleetFile}, m.Parts...) {
+	for _, f := range m.Files() {
 		switch {
 		case f.Path == "" || path.Clean("/" + f.Path)[1:] != f.Path || strings.ContainsAny(f.Path, "\\\x00\n") || len(f.Path) > 255:
 			return fmt.Errorf("%s is %w: path %.80q", what, ErrMalformed, f.Path)
@@ -197,6 +197,9 @@ func (m *Manifest) check() error {
 	}
 	return nil
 }
+
+// Files are fleet.yaml and the parts.
+func (m *Manifest) Files() []File { return append([]File{m.FleetFile}, m.Parts...) }
 
 // Select is what a host with these labels needs of a bundle: fleet.yaml, and each part
 // that is for it.

@@ -86,6 +86,7 @@ func fileOf(path, selector, text string) File {
 func (f *fleet) sign(now time.Time, text string) Metadata {
 	f.t.Helper()
 	f.next.Parts = []File{fileOf("parts/10-base.yaml", "", text)}
+	f.next.Texts = map[string][]byte{f.next.File.SHA256: []byte("version: 1\n"), f.next.Parts[0].SHA256: []byte(text)}
 	_, err := f.repository.Sign(f.next, now, f.policy...)
 	ok(f.t, err)
 	return f.publish(now)

@@ -263,6 +263,10 @@ func TestBundlesAreKept(t *testing.T) {
 	if len(texts) != keepBundles || len(files) != keepBundles {
 		t.Errorf("%d manifests, %d files", len(texts), len(files))
 	}
+	kept := must(os.ReadDir(filepath.Join(f.repository.dir, "blobs")))
+	if _, err := f.repository.Blob(f.next.File.SHA256); err != nil || len(kept) != keepBundles+1 {
+		t.Errorf("%d blobs, one of each part and fleet.yaml: %v", len(kept), err)
+	}
 	again, err := OpenRepository(filepath.Dir(f.repository.dir))
 	ok(t, err)
 	if !maps.EqualFunc(texts, must(again.Manifests()), func(a, b []byte) bool { return string(a) == string(b) }) {

@@ -33,8 +33,8 @@ const (
 )
 
 // Repository is the operator's side: the folder trust/ beside fleet.yaml, in git, with
-// root.json in all its versions, targets.json and the manifests of the bundles that it
-// lists. It holds no key.
+// root.json in all its versions, targets.json, and of the bundles that it lists the
+// manifests and what they are made of. It holds no key.
 type Repository struct {
 	dir     string // trust/
 	roots   [][]byte
@@ -260,8 +260,9 @@ type Signing struct {
 	File    File   // fleet.yaml
 	Parts   []File // in the order of their names
 	Lists   []List
-	Floor   int64 // the lowest bundle that hosts may enforce; 0 leaves it
-	Restore bool  // a new incarnation: an older database has been restored
+	Texts   map[string][]byte // the bytes of these by their hash, which the repository keeps
+	Floor   int64             // the lowest bundle that hosts may enforce; 0 leaves it
+	Restore bool              // a new incarnation: an older database has been restored
 	For     time.Duration
 }
 
@@ -346,6 +347,9 @@ func (r *Repository) Sign(s Signing, now time.Time, by ...Signer) (Signed, error
 	if err != nil {
 		return made, err
 	}
+	if err := r.keep(s.Texts); err != nil {
+		return made, err
+	}
 	next := metadata.Targets(made.Bundle.Expires)
 	if r.targets != nil {
 		next.Signed.Version = r.targets.Signed.Version + 1
@@ -370,8 +374,10 @@ func (r *Repository) Sign(s Signing, now time.Time, by ...Signer) (Signed, error
 			return made, err
 		}
 	}
-	made.Signatures, err = r.writeTargets(next, by)
-	return made, err
+	if made.Signatures, err = r.writeTargets(next, by); err != nil {
+		return made, err
+	}
+	return made, r.tidy()
 }
 
 func addBundle(t *metadata.Metadata[metadata.TargetsType], b Bundle) error {
