@@ -308,6 +308,33 @@ func TestSilentDeath(t *testing.T) {
 	})
 }
 
+// A host comes back within the time that an ending controller names, and soon after another
+// one listens.
+func TestDrained(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		synctest.Wait()
+		for n := 1; n <= 8; n++ {
+			s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			if len(s.hellos) != n+1 {
+				t.Fatalf("%d streams after the drain of %d", len(s.hellos), n)
+			}
+		}
+		s.cut = true
+		s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
+		time.Sleep(10 * time.Second)
+		s.cut = false
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		if len(s.hellos) != 10 {
+			t.Fatalf("%d streams after one that nobody answered for 10 s", len(s.hellos))
+		}
+	})
+}
+
 // A host whose owner has applied a policy of his own is left alone, and says so.
 func TestDetached(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {

@@ -15,24 +15,44 @@ import (
 
 // connect holds a stream to a controller.
 func (m *Member) connect(ctx context.Context) {
+	var again time.Duration // the pause before, where nobody has answered since
 	for wait := time.Duration(0); ctx.Err() == nil; {
 		sleep(ctx, wait)
 		dialing, stop := context.WithTimeout(ctx, m.Times.Dead)
 		m.renew(dialing)
 		s, err := m.Controllers.Dial(dialing)
 		stop()
-		if err == nil {
+		answered := err == nil
+		if answered {
 			err = m.converse(ctx, s)
 		}
 		if ctx.Err() == nil {
 			m.lost(err)
 		}
-		wait = jitter(m.Times.Reconnect)
-		if f := (*wire.Failure)(nil); errors.As(err, &f) && (f.Kind == wire.KindRevoked || f.Kind == wire.KindTaken) {
+		var f *wire.Failure
+		var drained *drainedError
+		switch refused := errors.As(err, &f); {
+		case errors.As(err, &drained):
+			wait, again = jitter(drained.within), 0
+		case refused && f.Kind != wire.KindUnavailable, answered && !refused:
+			wait, again = jitter(m.Times.Reconnect), 0
+		default: // hosts came at times of their own already
+			again = min(max(2*again, m.Times.Reconnect/firstTry), m.Times.Reconnect)
+			wait = again/2 + jitter(again/2)
+		}
+		if f != nil && (f.Kind == wire.KindRevoked || f.Kind == wire.KindTaken) {
 			wait += m.Times.Poll
 		}
 	}
 }
+
+// firstTry is which part of the longest pause is the first one after nobody has answered.
+const firstTry = 16
+
+// drainedError says that a controller ends, and within which time it wants its hosts back.
+type drainedError struct{ within time.Duration }
+
+func (*drainedError) Error() string { return "the controller ends" }
 
 func (m *Member) lost(err error) {
 	m.note(fmt.Errorf("no controller of the fleet is connected: %w", err))
@@ -168,8 +188,7 @@ func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream) error {
 	case in.Refused != nil:
 		return in.Refused
 	case in.Drain != nil:
-		sleep(ctx, jitter(time.Duration(in.Drain.WithinSeconds)*time.Second))
-		return errors.New("the controller ends")
+		return &drainedError{time.Duration(in.Drain.WithinSeconds) * time.Second}
 	case in.Trust != nil:
 		if err := m.believe(in.Trust); err != nil {
 			m.note(err)

@@ -29,7 +29,8 @@ const (
 	refuseWait  = time.Second
 	mostSaid    = 20 // messages a second of an agent
 	mostAtOnce  = 100
-	drainPeriod = 30 * time.Second // over which agents come back
+	drainPeriod = 30 * time.Second // at most, over which agents come back
+	drainPace   = 100              // agents a second that come back, where that takes no longer
 )
 
 // Options are what the hub calls. Calls for one host come one at a time, and hold up what
@@ -306,21 +307,28 @@ func (h *Hub) Online() map[string]Presence {
 	return online
 }
 
-// Drain takes no more streams, tells agents to come back within 30 s, each after a time of
-// its own, and waits until they have left. Once ctx is done it cuts those that have not.
+// comeBack is within how long so many agents are to come back.
+func comeBack(agents int) time.Duration {
+	return min(drainPeriod, time.Duration(1+agents/drainPace)*time.Second)
+}
+
+// Drain takes no more streams, tells agents to come back within 30 s at most, each after a
+// time of its own, and waits until they have left. Once ctx is done it cuts those that have
+// not.
 func (h *Hub) Drain(ctx context.Context) error {
-	message, err := wire.Encode(&wire.Message{Drain: &wire.Drain{WithinSeconds: int(drainPeriod.Seconds())}})
-	if err != nil {
-		return err
-	}
 	h.mutex.Lock()
 	if h.draining {
 		h.mutex.Unlock()
 		return errors.New("the hub drains already")
 	}
 	h.draining = true
+	within := comeBack(len(h.seats))
 	h.emptied()
 	h.mutex.Unlock()
+	message, err := wire.Encode(&wire.Message{Drain: &wire.Drain{WithinSeconds: int(within.Seconds())}})
+	if err != nil {
+		return err
+	}
 	h.TellAll(drain, message)
 	select {
 	case <-h.empty:

@@ -400,7 +400,7 @@ func TestDrain(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if m.Drain != nil && m.Drain.WithinSeconds == 30 {
+				if m.Drain != nil && m.Drain.WithinSeconds == 1 {
 					go good.Close("drained")
 				}
 			}
@@ -428,6 +428,15 @@ func TestDrain(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestComeBack(t *testing.T) {
+	t.Parallel()
+	for agents, want := range map[int]time.Duration{0: time.Second, 1000: 11 * time.Second, 20_000: drainPeriod} {
+		if got := comeBack(agents); got != want {
+			t.Errorf("%d agents come back within %v, not %v", agents, got, want)
+		}
+	}
 }
 
 func TestCut(t *testing.T) {
