@@ -196,6 +196,7 @@ func (r *root) signed(role string, document any) error {
 // targets is a targets.json, looked over.
 type targets struct {
 	*metadata.Metadata[metadata.TargetsType]
+	by *root // whose signatures were verified; nil of what is only kept
 	TargetsField
 	bundles []Bundle // by number
 }

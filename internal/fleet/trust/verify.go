@@ -31,6 +31,9 @@ type view struct {
 	targets *targets // nil before the first update
 	until   struct{ timestamp, snapshot time.Time }
 	audit   TimestampField
+	// Those that were verified by this root, nil of an older one and of what is only kept.
+	stamp    *metadata.Metadata[metadata.TimestampType]
+	snapshot *metadata.Metadata[metadata.SnapshotType]
 }
 
 // read looks over what is kept, which was verified before it was written: neither
@@ -109,7 +112,8 @@ func (k kept) withTargets(by *root, old *targets, data []byte, now time.Time) (k
 	if err := by.signed(metadata.TARGETS, next.Metadata); err != nil {
 		return k, nil, err
 	}
-	if old != nil && by.signed(metadata.TARGETS, old.Metadata) == nil {
+	next.by = by
+	if old != nil && (old.by == by || by.signed(metadata.TARGETS, old.Metadata) == nil) {
 		if err := next.after(old); err != nil {
 			return k, nil, err
 		}
@@ -159,7 +163,9 @@ func (k kept) updated(v *view, m Metadata, now time.Time) (kept, *view, error) {
 	by := &trustedmetadata.TrustedMetadata{Root: root.Metadata, Targets: map[string]*metadata.Metadata[metadata.TargetsType]{}, RefTime: now}
 	// What is kept serves as the past: its errors, an end of it or a key that was
 	// replaced since, are none of the new documents.
-	if k.Timestamp != nil {
+	if root == v.root && v.stamp != nil {
+		by.Timestamp = v.stamp
+	} else if k.Timestamp != nil {
 		_, _ = by.UpdateTimestamp(k.Timestamp)
 	}
 	var equal *metadata.ErrEqualVersionNumber
@@ -170,7 +176,9 @@ func (k kept) updated(v *view, m Metadata, now time.Time) (kept, *view, error) {
 	case err != nil:
 		return k, nil, ended(told("timestamp.json", err), "timestamp.json", m.Timestamp, now)
 	}
-	if k.Snapshot != nil {
+	if root == v.root && v.snapshot != nil {
+		by.Snapshot = v.snapshot
+	} else if k.Snapshot != nil {
 		_, _ = by.UpdateSnapshot(k.Snapshot, true)
 	}
 	if _, err := by.UpdateSnapshot(m.Snapshot, false); err != nil {
@@ -180,23 +188,22 @@ func (k kept) updated(v *view, m Metadata, now time.Time) (kept, *view, error) {
 		}
 		return k, nil, ended(told(what, err), what, m.Snapshot, now)
 	}
-	said := &view{root: root, targets: v.targets}
-	if root == v.root && v.targets != nil && bytes.Equal(k.Targets, m.Targets) {
-		err = said.still(by, m.Targets, now) // its signatures were verified, by this root
-	} else if next, said.targets, err = next.withTargets(root, v.targets, m.Targets, now); err == nil {
-		_, err = by.UpdateTargets(m.Targets)
-		err = told("targets.json", err)
+	said := &view{root: root, targets: v.targets, stamp: by.Timestamp, snapshot: by.Snapshot}
+	if root != v.root || v.targets == nil || !bytes.Equal(k.Targets, m.Targets) { // else its signatures were verified, by this root
+		if next, said.targets, err = next.withTargets(root, v.targets, m.Targets, now); err != nil {
+			return k, nil, err
+		}
 	}
-	if err != nil {
+	if err := said.listed(m.Targets, now); err != nil {
 		return k, nil, err
 	}
 	next.Timestamp, next.Snapshot = m.Timestamp, m.Snapshot
 	return next, said, said.fresh(by.Timestamp, by.Snapshot.Signed.Expires)
 }
 
-// still says whether the kept targets.json is the one of a new snapshot.json.
-func (v *view) still(by *trustedmetadata.TrustedMetadata, data []byte, now time.Time) error {
-	meta := by.Snapshot.Signed.Meta["targets.json"]
+// listed says whether targets.json is the one that snapshot.json lists, and has not ended.
+func (v *view) listed(data []byte, now time.Time) error {
+	meta := v.snapshot.Signed.Meta["targets.json"]
 	if err := meta.VerifyLengthHashes(data); err != nil {
 		return told("targets.json", err)
 	}
