@@ -42,7 +42,16 @@ func (x *experiment) result() *trace.Result {
 		x:      x, rules: rules{x.copy.Rules.Chains, x.texts, x.own}, passed: map[string]bool{}, dropped: -1,
 	}
 	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c nft.Chain) bool { return c.Table == x.own[0] })
+	// A rule that was copied may mark what the copy itself sends, such as reports of
+	// multicast groups: the way of such a packet begins there, not in the own table.
+	ours := map[uint32]bool{}
 	for _, e := range x.events {
+		if _, seen := ours[e.ID]; !seen {
+			ours[e.ID] = e.Table == tableName
+		}
+		if !ours[e.ID] {
+			continue
+		}
 		if p, ok := rewritten(j.Packet, e.Network, e.Transport); ok {
 			j.Packet = p
 		}
