@@ -215,7 +215,7 @@ func (m *Member) believe(t *wire.Trust) error {
 func (m *Member) distrust(err error) {
 	text := ""
 	if err != nil {
-		text = short(err)
+		text = m.short(err)
 	}
 	m.mu.Lock()
 	before := m.distrusted
