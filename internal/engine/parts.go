@@ -29,19 +29,28 @@ func sourcesIn(p *policy.Policy) ([]apply.Source, error) {
 	return out, nil
 }
 
-// lastGood gives the texts that the running policy has of files; nil where it has none.
-func (h *Host) lastGood() func(name string) []byte {
+// lastGood gives the texts that the running policy has of the files of another one; nil where
+// it has none. Each bundle of a fleet is in a folder of its own, beside that of the one before.
+func (h *Host) lastGood(of string) func(name string) []byte {
+	var folder, now string // of the running policy and of the other one, where both are bundles
 	known := sync.OnceValue(func() map[string][]byte {
 		g, texts, err := h.RunningPolicy()
 		if err != nil {
 			return nil // what does not run has no texts
 		}
+		in := func(name string) string {
+			if filepath.IsAbs(name) {
+				return name
+			}
+			return filepath.Join(g.Dir, name)
+		}
 		out := map[string][]byte{}
 		for name, text := range texts {
-			if !filepath.IsAbs(name) {
-				name = filepath.Join(g.Dir, name)
-			}
-			out[name] = text
+			out[in(name)] = text
+		}
+		folder = filepath.Dir(in(g.Policy))
+		if path, err := filepath.Abs(of); err == nil && h.InBundle(in(g.Policy)) && h.InBundle(path) {
+			now = filepath.Dir(path)
 		}
 		return out
 	})
@@ -50,7 +59,11 @@ func (h *Host) lastGood() func(name string) []byte {
 		if err != nil {
 			return nil
 		}
-		return known()[path]
+		texts := known()
+		if inside, err := filepath.Rel(now, path); now != "" && err == nil && filepath.IsLocal(inside) {
+			path = filepath.Join(folder, inside)
+		}
+		return texts[path]
 	}
 }
 
@@ -61,6 +74,10 @@ func (p *preparation) refuse(refused map[string]policy.Errors, out *prepared, er
 	errors.As(err, &wrong)
 	if err == nil {
 		for _, u := range slices.Concat(out.unguarded, out.unmet) {
+			if p.Policy.Scoped(u.Expectation.Pos.File) { // whoever breaks it
+				wrong = append(wrong, p.Policy.Errorf(u.Expectation.Pos, "", "%s", u.Unmet()))
+				continue
+			}
 			for _, f := range u.Failures {
 				wrong = append(wrong, p.Policy.Errorf(f.Pos, "", "the rule breaks what is expected in %s", u.Expectation.Pos))
 			}

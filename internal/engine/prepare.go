@@ -31,9 +31,15 @@ type Request struct {
 }
 
 // load reads the policy with those texts of parts that are broken which the running policy
-// has of them.
+// has of them. What these expect is not proved: somebody else may have broken it.
 func (r Request) load(h *Host, refused map[string]policy.Errors) (*policy.Policy, error) {
-	return policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood(), Refused: refused}.Load(r.File)
+	p, err := policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood(r.File), Refused: refused}.Load(r.File)
+	if err == nil {
+		for _, b := range p.Broken {
+			p.Expect = slices.DeleteFunc(p.Expect, func(x *policy.Expectation) bool { return x.Pos.File == b.File })
+		}
+	}
+	return p, err
 }
 
 // Order is what rules that may change places are ordered by.

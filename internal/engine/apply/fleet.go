@@ -155,7 +155,7 @@ func (h *Host) MayApply(file string, detach bool) (undo func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	own := file != "" && strings.HasPrefix(path, filepath.Join(h.Dir, FleetDir)+"/")
+	own := file != "" && h.InBundle(path)
 	switch {
 	case before != nil || own && !detach:
 		return undo, nil
@@ -164,6 +164,11 @@ func (h *Host) MayApply(file string, detach bool) (undo func(), err error) {
 	}
 	err = store{dir: h.Dir}.writeJSON(detachedFile, &Detached{format, time.Now().Truncate(time.Second), h.By})
 	return func() { _ = h.Attach() }, err
+}
+
+// InBundle says whether a file, by its whole path, is one that the host has of its fleet.
+func (h *Host) InBundle(path string) bool {
+	return strings.HasPrefix(path, filepath.Join(h.Dir, FleetDir)+"/")
 }
 
 // Attach has the fleet decide again which policy runs. The error is fs.ErrNotExist where

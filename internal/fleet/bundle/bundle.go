@@ -23,10 +23,11 @@ import (
 const FleetFile = "fleet.yaml"
 
 // Read reads the files of a repository, whose fleet must have this name. What is wrong
-// with them is an error as those of [policy.ReadFleet].
+// with them is an error as those of [policy.ReadFleet]; parts of some guests alone may be
+// broken, which hosts are to judge.
 func Read(dir, fleet string) (trust.Signing, error) {
 	s := trust.Signing{Level: policy.Level}
-	p, err := policy.ReadFleet(filepath.Join(dir, FleetFile))
+	p, err := policy.Reading{Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
 	if err != nil {
 		return s, err
 	}
@@ -47,6 +48,9 @@ func Read(dir, fleet string) (trust.Signing, error) {
 			return s, err
 		}
 		sets, err := setFiles(text)
+		if part.Only != nil || err != nil && slices.ContainsFunc(p.Broken, func(b policy.Broken) bool { return b.File == part.File }) {
+			continue // such a part has no files, and may be broken
+		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", part.File, err)
 		}

@@ -57,7 +57,7 @@ func (f *Fleet) Check(ctx context.Context, classes []*Class, done func(c *Class)
 	found := make([][]check.Finding, len(classes))
 	err := each(ctx, len(classes), func(ctx context.Context, i int) error {
 		var err error
-		if found[i], err = checked(ctx, classes[i]); err != nil {
+		if found[i], err = f.checked(ctx, classes[i]); err != nil {
 			return of(err, classes[i])
 		}
 		done(classes[i])
@@ -75,14 +75,15 @@ func (f *Fleet) Check(ctx context.Context, classes []*Class, done func(c *Class)
 	return out, nil
 }
 
-func checked(ctx context.Context, c *Class) ([]check.Finding, error) {
+func (f *Fleet) checked(ctx context.Context, c *Class) ([]check.Finding, error) {
 	found, err := c.Check(ctx)
-	if err != nil || check.Errors(found) != nil {
-		return found, err
+	if err == nil && check.Errors(found) == nil {
+		_, err = engine.Build(ctx, c.Policy, c.Facts, nil, engine.Options{Sources: c.Sources, Backend: engine.Backends()[0], Unchecked: true})
+		var wrong []check.Finding
+		wrong, err = engine.Findings(err)
+		found = append(found, wrong...)
 	}
-	_, err = engine.Build(ctx, c.Policy, c.Facts, nil, engine.Options{Sources: c.Sources, Backend: engine.Backends()[0], Unchecked: true})
-	wrong, err := engine.Findings(err)
-	return append(found, wrong...), err
+	return append(found, f.broken(c.Policy)...), err
 }
 
 // Join makes one of what was found for several classes, and sorts all by place.

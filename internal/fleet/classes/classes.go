@@ -50,6 +50,9 @@ func (f *Fleet) Classes(ctx context.Context) ([]*Class, []Found, error) {
 	out := slices.Concat(split...)
 	sorting.By(out, func(a, b *Class) int { return strings.Compare(a.Hosts[0].Name, b.Hosts[0].Name) })
 	f.name(out)
+	for _, w := range f.broken(f.Policy) {
+		found = append(found, Found{Finding: w})
+	}
 	for i, list := range wrong {
 		if len(list) == 0 {
 			continue
@@ -92,7 +95,8 @@ func (f *Fleet) groups() ([]group, []Found) {
 		var key strings.Builder
 		labels := h.Selecting()
 		for n := range parts {
-			if parts[n].Selector == nil || parts[n].Selector.Match(labels) {
+			ofGuest := func(g policy.Guest) bool { return parts[n].Only.Match(g.Labels) }
+			if (parts[n].Selector == nil || parts[n].Selector.Match(labels)) && (parts[n].Only == nil || slices.ContainsFunc(h.Guests, ofGuest)) {
 				selects[n] = true
 				files = append(files, parts[n].File)
 				fmt.Fprintf(&key, "%d ", n)

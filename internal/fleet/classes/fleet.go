@@ -20,6 +20,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/fleet/inventory"
 	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 )
 
@@ -37,17 +38,58 @@ type Fleet struct {
 	files     policy.Files // nil: on the disk
 	members   map[string][]policy.Range
 	facts     sync.Map // of files: func() (*facts, error)
+	refused   map[string]policy.Errors
 }
 
 // Read reads the fleet in a folder, of files that may be nil for those of the disk. Errors
-// about its policy are of type policy.Errors.
+// about its policy are of type policy.Errors; those of parts of some guests alone are in
+// Policy.Broken, and stop nobody else.
 func Read(dir string, files policy.Files, inv *inventory.Inventory, from *engine.Sources) (*Fleet, error) {
-	p, err := policy.Reading{Files: files}.ReadFleet(filepath.Join(dir, FleetFile))
+	p, err := policy.Reading{Files: files, Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
 	if err != nil {
 		return nil, err
 	}
 	members, err := inv.Members(p.Groups())
 	return &Fleet{Policy: p, Inventory: inv, Sources: from, files: files, members: members}, err
+}
+
+// Refuse leaves out those parts of some guests of which errors are, or which break what others
+// expect, as hosts do; it gives their errors, by file. It is called while nothing else is.
+func (f *Fleet) Refuse(found []Found) map[string]policy.Errors {
+	may := map[string]bool{}
+	for _, part := range f.Policy.Fleet.Parts {
+		may[part.File] = part.Only != nil
+	}
+	for _, b := range f.Policy.Broken {
+		may[b.File] = true
+	}
+	f.refused = map[string]policy.Errors{}
+	for i := range found {
+		is := &found[i]
+		files := []string{is.Pos.File}
+		if is.Code == engine.UnmetExpectation && !may[is.Pos.File] {
+			for _, r := range is.Related {
+				files = append(files, r.Pos.File)
+			}
+		}
+		for _, file := range files {
+			if is.Severity == check.Error && may[file] {
+				f.refused[file] = append(f.refused[file], f.Policy.Errorf(is.Pos, is.Hint, "%s", is.Message))
+			}
+		}
+	}
+	return f.refused
+}
+
+// broken are the errors of parts of some guests that a policy does without.
+func (f *Fleet) broken(p *policy.Policy) (out []check.Finding) {
+	for _, b := range p.Broken {
+		if f.refused[b.File] == nil {
+			wrong, _ := engine.Findings(b.Errors) // they are of its type
+			out = append(out, wrong...)
+		}
+	}
+	return out
 }
 
 // Subject is the policy of one host, to be asked about.
@@ -73,7 +115,7 @@ func (f *Fleet) load(v *policy.View, h *inventory.Host) (*policy.Policy, error) 
 			texts[part.File] = f.Policy.Text(part.File)
 		}
 	}
-	reading := policy.Reading{Files: f.files, View: v, Texts: texts}
+	reading := policy.Reading{Files: f.files, View: v, Texts: texts, Parts: true, Refused: f.refused}
 	p, err := reading.Load(file)
 	if err == nil {
 		return p, nil

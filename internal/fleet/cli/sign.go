@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +19,7 @@ import (
 	"sluice/internal/fleet/bundle"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 )
 
@@ -113,11 +117,18 @@ func runSign(cmd *cobra.Command) error {
 	return reportSigned(cmd, r, &out)
 }
 
-// checkFirst finds the errors of all hosts of the inventory, if there is one.
+// checkFirst finds the errors of all hosts of the inventory, if there is one. Those of parts
+// of some guests stop nobody else: hosts keep what such a part said last.
 func checkFirst(cmd *cobra.Command) error {
 	_, err := os.Stat(filepath.Join(repository(cmd), classes.InventoryFile))
 	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("inventory") {
-		return nil
+		p, err := policy.Reading{Parts: true}.ReadFleet(filepath.Join(repository(cmd), classes.FleetFile))
+		if err == nil {
+			for _, b := range p.Broken {
+				warnBroken(cmd, b.File, b.Errors)
+			}
+		}
+		return err
 	}
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
@@ -125,16 +136,47 @@ func checkFirst(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	found, err := r.Check(ctx, r.classes, counting(cmd, "check", len(r.classes)))
+	found, wrong, err := r.errors(ctx, cmd)
+	if err != nil || wrong == nil {
+		return err
+	}
+	refused := r.Refuse(found)
+	if len(refused) == 0 {
+		return wrong
+	}
+	if r.classes, r.found, err = r.Classes(ctx); err != nil {
+		return err
+	}
+	_, others, err := r.errors(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	var wrong []check.Finding
-	for _, f := range classes.Join(slices.Concat(r.found, found)) {
-		wrong = append(wrong, f.Finding)
+	if others != nil {
+		return others
 	}
-	withRemedies(wrong)
-	return check.Errors(wrong)
+	for _, file := range slices.Sorted(maps.Keys(refused)) {
+		warnBroken(cmd, file, refused[file])
+	}
+	return nil
+}
+
+func warnBroken(cmd *cobra.Command, file string, errs policy.Errors) {
+	w := cmd.ErrOrStderr()
+	fmt.Fprintf(w, "%s %s has errors, and hosts keep what it said when it had none:\n  %s\n", command.Paint(w, "33", "warning:"), file, strings.ReplaceAll(errs.Error(), "\n", "\n  "))
+}
+
+// errors are what keeps a fleet from being signed, and all that was found.
+func (r *reading) errors(ctx context.Context, cmd *cobra.Command) (found []classes.Found, wrong, err error) {
+	if found, err = r.Check(ctx, r.classes, counting(cmd, "check", len(r.classes))); err != nil {
+		return nil, nil, err
+	}
+	found = classes.Join(slices.Concat(r.found, found))
+	var all []check.Finding
+	for _, f := range found {
+		all = append(all, f.Finding)
+	}
+	withRemedies(all)
+	return found, check.Errors(all), nil
 }
 
 // signingOf is what the files of a repository and the flags say.

@@ -36,7 +36,7 @@ func (c *Controller) policyOf(ctx context.Context, m *trust.Manifest) (*policy.P
 		}
 		texts[f.Path] = text
 	}
-	p, err := policy.Reading{Texts: texts}.ReadFleet(m.FleetFile.Path)
+	p, err := policy.Reading{Texts: texts, Parts: true}.ReadFleet(m.FleetFile.Path)
 	if err != nil {
 		return nil, wrong("the files of bundle %d: %v", m.Number, err)
 	}

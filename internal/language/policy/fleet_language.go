@@ -83,7 +83,7 @@ var fleetShapes = []*source.Shape{
 	},
 	{
 		Name: "only-guests", What: "only",
-		Doc:  "`guests SELECTOR`: the part is of these guests, on hosts that have one. It has `forward` with rules alone, each with a `to` that names their addresses or sets by the same selector, or by it `and` more; and `services` and `sets` that are lists, whose names are its own. Its rules follow those of all other parts. A part with an error keeps its last text that ran and had none, or is left out, as a file that is included with `only` is.",
+		Doc:  "`guests SELECTOR`: the part is of these guests, on hosts that have one. It has `forward` with rules alone, each with a `to` that names their addresses or sets by the same selector, or by it `and` more; `expect` with such a `to`, of what is forwarded; and `services` and `sets` that are lists, whose names are its own. Its rules follow those of all other parts. A part with an error keeps its last text that ran and had none, or is left out, as a file that is included with `only` is.",
 		Text: source.Matching(`^\s*guests\s+\S`), Examples: []string{"guests app=shop", "guests app=shop and env=prod"},
 	},
 	{Name: "enforce", What: "enforce", Doc: "`forward`: what comes by the interface of a guest from an address that is not its own is dropped in `input` and `forward`, before bans and whatever flow it says to be of. Link-local sources, and those of who has no address yet, are any guest's.", Text: source.OneOf("forward"), Examples: []string{"forward"}},

@@ -34,6 +34,14 @@ func (r Reading) ReadFleet(path string) (*Policy, error) {
 	return l.run(path, data)
 }
 
+// rootOf is the first node of a document, which may be none.
+func rootOf(doc *yaml.Node) *yaml.Node {
+	if doc == nil || len(doc.Content) == 0 {
+		return &yaml.Node{}
+	}
+	return doc.Content[0]
+}
+
 // has gives the key of a mapping and its value, or nil.
 func has(n *yaml.Node, name string) (key, value *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
@@ -180,28 +188,25 @@ func (f *file) part(n *yaml.Node, name string) {
 	of := own.file(name, data, append(slices.Clone(f.stack), name))
 	doc := of.parse(data)
 	p := Part{Pos: of.Pos(1, 1), File: name}
-	if doc != nil && len(doc.Content) > 0 {
-		if key, value := has(doc.Content[0], "hosts"); key != nil {
-			p.Pos, p.Selector = of.At(key), of.selector(source.Entry{Key: key, Name: key.Value, Value: value})
-		}
+	if key, value := has(rootOf(doc), "hosts"); key != nil {
+		p.Pos, p.Selector = of.At(key), of.selector(source.Entry{Key: key, Name: key.Value, Value: value})
 	}
-	var only []Scope
 	fleet := f.policy.Fleet
-	if doc != nil && len(doc.Content) > 0 {
-		if key, value := has(doc.Content[0], "only"); key != nil {
-			own.scope = []Scope{}
-			if p.Only = of.onlyGuests(value); p.Only != nil {
-				only = fleet.ofGuests(p.Only)
-			}
+	if f.isOnly(doc, data) {
+		own.scope = []Scope{}
+		if _, value := has(rootOf(doc), "only"); value != nil {
+			p.Only = of.onlyGuests(value)
+		}
+		if !f.every && fleet.selects(p.Selector) && (p.Only == nil || fleet.ofGuests(p.Only) != nil) {
+			p.Matches = p.Only != nil
+			f.files, fleet.Parts = append(f.files, name), append(fleet.Parts, p)
+			f.scoped = append(f.scoped, scopedFile{p.Pos, name, nil})
+			return
 		}
 	}
-	p.Matches = len(own.errs) == 0 && !f.every && fleet.selects(p.Selector) && (p.Only == nil || only != nil)
+	p.Matches = len(own.errs) == 0 && !f.every && own.scope == nil && fleet.selects(p.Selector)
 	f.files = append(f.files, name)
 	fleet.Parts = append(fleet.Parts, p)
-	if p.Matches && only != nil {
-		f.scoped = append(f.scoped, scopedFile{p.Pos, name, only})
-		return
-	}
 	if p.Matches {
 		f.policy.Includes = append(f.policy.Includes, name)
 		f.file(name, data, of.stack).top(doc)
@@ -211,8 +216,13 @@ func (f *file) part(n *yaml.Node, name string) {
 		of.top(doc)
 		_ = own.finish()
 	}
-	f.errs = append(f.errs, own.errs...)
-	f.unread = f.unread || len(own.errs) > 0
+	switch {
+	case own.scope == nil || !f.tolerant:
+		f.errs = append(f.errs, own.errs...)
+		f.unread = f.unread || len(own.errs) > 0
+	case f.every && len(own.errs) > 0:
+		f.policy.Broken = append(f.policy.Broken, Broken{File: name, Errors: own.errs.Sorted(own.files)})
+	}
 	f.others = append(f.others, own)
 	if f.every {
 		f.policy.lines[name], f.policy.texts[name] = of.Lines, data
@@ -309,45 +319,6 @@ func (f *file) hostView(root *yaml.Node) {
 	}
 	f.unread = true
 	f.fail(f.At(fleet), "", "%s is no file of a fleet", name)
-}
-
-// onlyGuests reads of which guests a part is: `guests SELECTOR`; nil after an error.
-func (f *file) onlyGuests(n *yaml.Node) *selector.Selector {
-	text, ok := f.Text(n, "only")
-	if !ok {
-		return nil
-	}
-	of := strings.TrimLeft(text, " ")
-	rest, is := strings.CutPrefix(of, "guests ")
-	if !is {
-		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "what a part is to keep to is guests, this is %s", source.Quote(text))
-		return nil
-	}
-	s, err := selector.Parse(rest)
-	if err != nil {
-		f.badSelector(n, "only", text, len(text)-len(rest), err)
-		return nil
-	}
-	f.canon[n] = "guests " + s.String()
-	return s
-}
-
-// ofGuests is the scope of the guests of the host that a selector selects; nil where it
-// has none.
-func (f *Fleet) ofGuests(s *selector.Selector) []Scope {
-	who := &Who{}
-	for _, g := range f.Guests {
-		if !s.Match(g.Labels) {
-			continue
-		}
-		for _, r := range g.Addresses {
-			who.Items = append(who.Items, WhoItem{Pos: r.Pos, Literal: r.Range})
-		}
-	}
-	if len(who.Items) == 0 {
-		return nil
-	}
-	return []Scope{{Word: "to", Who: who, Guests: s.String()}}
 }
 
 // labels reads the labels of a host or of a guest.

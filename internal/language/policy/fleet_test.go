@@ -405,7 +405,7 @@ func TestOnlyGuests(t *testing.T) {
 		r.Texts = changed(texts)
 		return r.Load("db-1.yaml")
 	}
-	const good = "services: {shop: tcp/8443}\nsets: {offices: [192.0.2.0/24], mine: [10.30.0.5]}\nforward:\n  rules:\n    - allow shop from offices to mine\n    - allow https to [api, inner, 10.30.0.5, 2001:db8:30::7]\n"
+	const good = "services: {shop: tcp/8443}\nsets: {offices: [192.0.2.0/24], mine: [10.30.0.5]}\nforward:\n  rules:\n    - allow shop from offices to mine\n    - allow https to [api, inner, 10.30.0.5, 2001:db8:30::7]\nexpect: [deny ssh to api, allow shop from offices to mine]\n"
 	p, err := load(good, Reading{})
 	if err != nil {
 		t.Fatal(err)
@@ -413,6 +413,9 @@ func TestOnlyGuests(t *testing.T) {
 	last := p.Forward.Rules[len(p.Forward.Rules)-2:]
 	if !strings.HasPrefix(last[0].Text, "allow shop from offices to mine") || len(last[0].To.Items) != 1 || last[0].To.Items[0].Literal.String() != "10.30.0.5" || !p.Scoped("parts/20-shop.yaml") || p.Set("mine") != nil {
 		t.Errorf("%+v %+v", last[0], last[0].To)
+	}
+	if len(p.Expect) != 2 || p.Expect[1].On != Forward || p.Expect[1].To.Items[0].Literal.String() != "10.30.0.5" || p.Expect[1].Pos.String() != "parts/20-shop.yaml:9:27" {
+		t.Errorf("%+v", p.Expect)
 	}
 	for _, test := range []struct{ text, want string }{
 		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule has to keep to what this file may speak of: to guests app=api; write to guests app=api, or a part of that"},
@@ -426,6 +429,11 @@ func TestOnlyGuests(t *testing.T) {
 		{"nat: [masquerade out wan]\n", "parts/20-shop.yaml:3:1: nat cannot stand in a part with only"},
 		{"guests: {enforce: forward}\n", "parts/20-shop.yaml:3:1: guests cannot stand in a part with only"},
 		{"sets: {x: {url: \"https://lists.example.net/x\"}}\n", "parts/20-shop.yaml:3:8: set \"x\" is not a list of addresses, as those of a part with only are"},
+		{"expect: [deny ssh]\n", "parts/20-shop.yaml:3:10: the expectation has to keep to what this file may speak of: to guests app=api"},
+		{"expect: ['deny ssh to [10.30.0.5, 10.30.0.6]']\n", "parts/20-shop.yaml:3:35: 10.30.0.6 is more than this file may speak of"},
+		{"expect: [deny ssh to not api]\n", "parts/20-shop.yaml:3:22: not api may be more than this file may speak of"},
+		{"expect: [deny ssh to 10.30.0.5 on input]\n", "parts/20-shop.yaml:3:10: input is of the host, and a part with only is of its guests; leave out on input"},
+		{"expect: [deny ssh to 10.30.0.5 by user root]\n", "parts/20-shop.yaml:3:10: users are of the host"},
 		{"sets: {pg: [10.30.0.5]}\n", "parts/20-shop.yaml:3:8: set \"pg\" is already a set, see fleet.yaml:4:"},
 	} {
 		_, err := load(test.text, Reading{})
@@ -445,8 +453,29 @@ func TestOnlyGuests(t *testing.T) {
 	} {
 		texts := maps.Clone(guestTexts)
 		texts["parts/20-shop.yaml"] = "version: 1\n" + part + "\n"
-		_, err := LoadTexts("db-1.yaml", changed(texts))
+		_, err := Reading{Texts: changed(texts)}.Load("db-1.yaml")
 		checkFleetError(t, err, want)
+	}
+	// One that cannot be read, or does not say of which guests it is, stops nobody else either.
+	for _, text := range []string{"version: 1\nonly: guests app=api\nforward: {rules: [\n", "version: 1\nonly: to 10.30.0.5\n", "version: 1\nonly: guests app=other\nforward: [\n"} {
+		texts := maps.Clone(guestTexts)
+		texts["parts/20-shop.yaml"] = text
+		r := Reading{Texts: changed(texts), Parts: true, Good: func(string) []byte {
+			return []byte("version: 1\nonly: guests app=api\nforward: {rules: [allow https to 10.30.0.5]}\n")
+		}}
+		if p, err := r.Load("db-1.yaml"); err != nil || len(p.Broken) != 1 || !p.Broken[0].Kept || len(p.Forward.Rules) != 3 {
+			t.Errorf("%s: %v", text, err)
+		}
+		r.Good = nil
+		if p, err := r.Load("db-1.yaml"); err != nil || len(p.Broken) != 1 || p.Broken[0].Kept || len(p.Forward.Rules) != 2 {
+			t.Errorf("%s: %v", text, err)
+		}
+		if p, err := r.ReadFleet("fleet.yaml"); err != nil || len(p.Broken) != 1 || p.Broken[0].File != "parts/20-shop.yaml" {
+			t.Errorf("%s: %v", text, err)
+		}
+		if _, err := (Reading{Texts: r.Texts}).ReadFleet("fleet.yaml"); err == nil {
+			t.Errorf("%s is read", text)
+		}
 	}
 	// A host without such a guest reads it for its own mistakes alone.
 	texts := maps.Clone(guestTexts)
@@ -455,6 +484,9 @@ func TestOnlyGuests(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	texts["parts/20-shop.yaml"] = "version: 1\nonly: guests app=other\ninput: {default: allow}\n"
-	_, err = LoadTexts("db-1.yaml", changed(texts))
+	_, err = Reading{Texts: changed(texts)}.Load("db-1.yaml")
 	checkFleetError(t, err, "parts/20-shop.yaml:3:1: input cannot stand in a part with only")
+	if p, err = (Reading{Texts: changed(texts), Parts: true}).Load("db-1.yaml"); err != nil || len(p.Broken) != 0 || len(p.Forward.Rules) != 2 {
+		t.Errorf("%v", err)
+	}
 }

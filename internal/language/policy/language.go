@@ -97,7 +97,7 @@ var shapes = []*source.Shape{
 	},
 	{
 		Name: "included", What: "an included file",
-		Doc:  "A file or a pattern; with `only` as a mapping. What stands in a file that is included with `only` speaks of these addresses alone: it has rules in sections that the policy has, each within `only` and without `then ban`, and for these `services` and `sets` that are lists, whose names are its own. Its rules follow those of all other files. Where it has an error, `plan` and `apply` take its last text that ran and had none, or leave it out where there is none, name it, and go on; other commands give the error.",
+		Doc:  "A file or a pattern; with `only` as a mapping. What stands in a file that is included with `only` speaks of these addresses alone: it has rules in sections that the policy has, each within `only` and without `then ban`, `expect` with lines within `only`, and for these `services` and `sets` that are lists, whose names are its own. Its rules follow those of all other files. Where it has an error, `plan` and `apply` take its last text that ran and had none, or leave it out where there is none, name it, and go on; other commands give the error.",
 		Text: source.AnyText(),
 		Keys: []source.Key{
 			{Name: "path", Shape: "path", Doc: "The file or the pattern.", Required: true},

@@ -66,7 +66,9 @@ func (f *file) top(doc *yaml.Node) {
 		case "hosts":
 			f.selector(e)
 		case "only":
-			f.onlyGuests(e.Value)
+			if by := f.onlyGuests(e.Value); by != nil && f.policy.Fleet != nil {
+				f.scope = append([]Scope{}, f.policy.Fleet.ofGuests(by)...)
+			}
 		case "requires":
 			for _, w := range f.namesOf(e.Value, e.Name) {
 				f.required[w.Text] = true

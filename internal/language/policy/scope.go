@@ -161,7 +161,7 @@ func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
 // mayStand says whether a key may stand in a file with a scope.
 func (f *file) mayStand(e source.Entry) bool {
 	switch Hook(e.Name) {
-	case "version", "sets", "services", Forward:
+	case "version", "sets", "services", Forward, "expect":
 		return true
 	case Input, Output: // are of the host, and not of its guests
 		if !f.isFleet {
@@ -257,7 +257,7 @@ func (l *loader) readOwnText(name string) ([]byte, error) {
 // is wrong with it.
 func (l *loader) merge(s scopedFile, text []byte) Errors {
 	own := l.policy.knowing(s.name)
-	own.scope, own.files = s.only, []string{s.name}
+	own.scope, own.files = append([]Scope{}, s.only...), []string{s.name}
 	own.isFleet, own.others, own.policy.Fleet = l.isFleet, l.others, l.policy.Fleet
 	own.read(s.name, text, []string{l.policy.File})
 	sections := []struct{ ours, theirs **Section }{
@@ -272,7 +272,13 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 			own.fail(theirs.Pos, "add "+string(theirs.Hook)+" with a default to the policy", "the policy has no %s, so that nothing is decided there", theirs.Hook)
 		}
 		for _, r := range theirs.Rules {
-			own.after(func() { own.keepsTo(r) })
+			own.after(func() { own.keepsTo(r, "rule") })
+		}
+	}
+	for _, x := range own.policy.Expect {
+		own.after(func() { own.keepsTo(&x.Rule, "expectation") })
+		if l.isFleet {
+			own.forwarded(x)
 		}
 	}
 	for _, set := range own.policy.Sets {
@@ -283,6 +289,14 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 	}
 	if own.finish() != nil {
 		return own.errs
+	}
+	if len(own.scope) == 0 {
+		return nil // a text of other guests, from before
+	}
+	for _, x := range own.policy.Expect {
+		own.policy.spellOut(x.From)
+		own.policy.spellOut(x.To)
+		l.policy.Expect = append(l.policy.Expect, x)
 	}
 	for _, at := range sections {
 		if *at.theirs == nil {
@@ -320,11 +334,15 @@ func (p *Policy) spellOut(w *Who) {
 	w.Items = items
 }
 
-// keepsTo checks that a rule speaks of nothing but a scope of its file.
-func (l *loader) keepsTo(r *Rule) {
+// keepsTo checks that a rule, or another line, speaks of nothing but a scope of its file. A
+// file without one has told why.
+func (l *loader) keepsTo(r *Rule, what string) {
+	if len(l.scope) == 0 {
+		return
+	}
 	if r.Limit != nil && r.Limit.ThenBan != 0 {
-		what, _ := l.withOnly()
-		l.fail(r.Limit.Pos, "leave out then ban", "a ban holds for everybody, and this is %s", what)
+		file, _ := l.withOnly()
+		l.fail(r.Limit.Pos, "leave out then ban", "a ban holds for everybody, and this is %s", file)
 	}
 	var wrong *Error
 	var written []string
@@ -345,7 +363,7 @@ func (l *loader) keepsTo(r *Rule) {
 	}
 	if wrong == nil {
 		only := strings.Join(written, ", or ")
-		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of that", "the rule has to keep to what this file may speak of: %s", only)
+		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of that", "the %s has to keep to what this file may speak of: %s", what, only)
 	}
 	l.errs = append(l.errs, wrong)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/policy"
@@ -194,15 +195,20 @@ func lineOf(p packet.Packet, way packet.Way) string {
 // town is the host of the random policies.
 func resolvedIn(t *testing.T, text string) *resolve.Resolved {
 	t.Helper()
-	known := facts
-	known.Interfaces = append(slices.Clone(known.Interfaces), hostInterface("dmz0", "10.20.1.1/28"))
 	p, err := policy.LoadData("p.yaml", []byte(text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
+	return inTown(t, p)
+}
+
+func inTown(t *testing.T, p *policy.Policy) *resolve.Resolved {
+	t.Helper()
+	known := facts
+	known.Interfaces = append(slices.Clone(known.Interfaces), hostInterface("dmz0", "10.20.1.1/28"))
 	r, err := resolve.Resolve(p, resolve.Options{Facts: known})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		t.Fatal(err)
 	}
 	return r
 }
@@ -269,6 +275,70 @@ func TestRandomPackets(t *testing.T) {
 		t.Errorf("verdicts met: %v", seen)
 	}
 	t.Logf("verdicts %v, rewritten and not told by the line %d", seen, rewritten)
+}
+
+// TestRandomParts: what a part of some guests expects is judged as the same lines are that
+// another part has, with the addresses for its names.
+func TestRandomParts(t *testing.T) {
+	r := drafter{testseed.Rand(t)}
+	seen := map[bool]int{}
+	named := strings.NewReplacer("to mine", "to [10.20.0.3, 10.20.1.5]", "own", "tcp/8080")
+	view := &policy.View{Host: "hv-1", Guests: []policy.Guest{
+		{Name: "vm-1", Interface: policy.Word{Text: "dmz0"}, Labels: map[string]string{"app": "shop"}},
+		{Name: "vm-2", Interface: policy.Word{Text: "lan0"}, Labels: map[string]string{"app": "other"}},
+	}}
+	for i, list := range [][]string{{"10.20.0.3", "10.20.1.5", "2001:db8:20::7"}, {"10.20.0.9"}} {
+		for _, a := range list {
+			at := netip.MustParseAddr(a)
+			view.Guests[i].Addresses = append(view.Guests[i].Addresses, policy.Range{Range: addrset.PrefixRange(netip.PrefixFrom(at, at.BitLen()))})
+		}
+	}
+	for range testseed.Rounds(10, randomPolicies) {
+		base := r.policy()
+		var lines, plain []string
+		for len(lines) < linesPerPolicy {
+			line := r.one("allow", "drop", "deny", "reject") + " " + r.one(r.service(), "own")
+			if r.chance(2) {
+				line += " from " + r.who()
+			}
+			line += " to " + r.one("mine", "10.20.0.3", "[10.20.1.5, 2001:db8:20::7]") + r.one("", " in wan", " out dmz")
+			as := named.Replace(line) + " on forward"
+			if _, err := policy.Parse("p.yaml", []byte(definitions+"expect:\n  - "+as+"\n")); err == nil {
+				lines, plain = append(lines, line), append(plain, as)
+			}
+		}
+		judged := func(parts map[string]string) (out []string) {
+			texts := map[string][]byte{"fleet.yaml": []byte("version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n")}
+			for name, text := range parts {
+				texts[name] = []byte(text)
+			}
+			p, err := policy.Reading{Texts: texts, View: view}.Load("fleet.yaml")
+			if err != nil {
+				t.Fatalf("%v\n%s", err, parts)
+			}
+			resolved := inTown(t, p)
+			results, err := expect.Judge(query.Compiled{Resolved: resolved, Program: compiled(t, resolved)}, nil)
+			var senseless policy.Errors
+			if errors.As(err, &senseless) {
+				return []string{fmt.Sprint(len(senseless), " are senseless")}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, result := range results {
+				seen[result.Holds()]++
+				out = append(out, fmt.Sprint(result.Hook, result.Holds(), len(result.Failures)))
+			}
+			return out
+		}
+		part := judged(map[string]string{"parts/10.yaml": base, "parts/20.yaml": "version: 1\nonly: guests app=shop\nsets: {mine: [10.20.0.3, 10.20.1.5]}\nservices: {own: tcp/8080}\nexpect:\n  - " + strings.Join(lines, "\n  - ") + "\n"})
+		if want := judged(map[string]string{"parts/10.yaml": base, "parts/20.yaml": "version: 1\nexpect:\n  - " + strings.Join(plain, "\n  - ") + "\n"}); !slices.Equal(part, want) {
+			t.Fatalf("%v\nwant %v\n%s\n%s", part, want, base, strings.Join(lines, "\n"))
+		}
+	}
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("the test shows nothing: %v", seen)
+	}
 }
 
 // TestRandomLines: lines about many packets are judged as packets drawn from

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/language/source"
+)
+
+// onlyLine is how a part says that it is of some guests.
+var onlyLine = regexp.MustCompile(`(?m)^only[ \t]*:`)
+
+// isOnly says whether a part is of some guests alone; of a text that cannot be read, a line
+// says it.
+func (f *file) isOnly(doc *yaml.Node, data []byte) bool {
+	key, _ := has(rootOf(doc), "only")
+	return key != nil || doc == nil && onlyLine.Match(data)
+}
+
+// onlyGuests reads of which guests a part is: `guests SELECTOR`; nil after an error.
+func (f *file) onlyGuests(n *yaml.Node) *selector.Selector {
+	text, ok := f.Text(n, "only")
+	if !ok {
+		return nil
+	}
+	of := strings.TrimLeft(text, " ")
+	rest, is := strings.CutPrefix(of, "guests ")
+	if !is {
+		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "what a part is to keep to is guests, this is %s", source.Quote(text))
+		return nil
+	}
+	s, err := selector.Parse(rest)
+	if err != nil {
+		f.badSelector(n, "only", text, len(text)-len(rest), err)
+		return nil
+	}
+	f.canon[n] = "guests " + s.String()
+	return s
+}
+
+// ofGuests is the scope of the guests of the host that a selector selects; nil where it
+// has none.
+func (f *Fleet) ofGuests(s *selector.Selector) []Scope {
+	who := &Who{}
+	for _, g := range f.Guests {
+		if !s.Match(g.Labels) {
+			continue
+		}
+		for _, r := range g.Addresses {
+			who.Items = append(who.Items, WhoItem{Pos: r.Pos, Literal: r.Range})
+		}
+	}
+	if len(who.Items) == 0 {
+		return nil
+	}
+	return []Scope{{Word: "to", Who: who, Guests: s.String()}}
+}
+
+// forwarded checks that an expectation of a part of some guests is of what is forwarded, as
+// the rules of the part are.
+func (l *loader) forwarded(x *Expectation) {
+	switch {
+	case x.On != "" && x.On != Forward:
+		l.fail(x.Pos, "leave out on "+string(x.On), "%s is of the host, and a part with only is of its guests", x.On)
+	case len(x.Users) > 0:
+		l.fail(x.Pos, "leave out by user", "users are of the host, and a part with only is of its guests")
+	default:
+		x.On = Forward
+	}
+}
