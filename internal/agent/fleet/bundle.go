@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -169,7 +168,7 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 // bundle is what is signed of a bundle, with what the controller shows now where that is not
 // known yet.
 func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error) {
-	b, err := m.Trust.Bundle(number, m.Level, time.Now())
+	b, err := m.Trust.Bundle(number, m.Level, Now())
 	if err == nil || !errors.Is(err, trust.ErrUnsigned) && !errors.Is(err, trust.ErrExpired) {
 		return b, err
 	}
@@ -180,7 +179,7 @@ func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error)
 	if asked != nil {
 		return b, fmt.Errorf("%w; %w", err, asked)
 	}
-	return m.Trust.Bundle(number, m.Level, time.Now())
+	return m.Trust.Bundle(number, m.Level, Now())
 }
 
 // selected are the files that this host needs, all of which have to be there.

@@ -70,7 +70,7 @@ func Enrol(ctx context.Context, e Enrolment) (*apply.Membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := e.certify(ctx, dir, &wire.Client{HTTP: clientOf(believed.ClientTLS(nil, time.Now), e.Dialer), Base: base})
+	m, err := e.certify(ctx, dir, &wire.Client{HTTP: clientOf(believed.ClientTLS(nil, Now), e.Dialer), Base: base})
 	if err != nil {
 		return nil, errors.Join(err, forget(dir, trustName, keyName))
 	}
@@ -130,7 +130,7 @@ func (e *Enrolment) certify(ctx context.Context, dir string, c *wire.Client) (*a
 	controllers := slices.Concat([]string{e.Controller}, e.Token.Controllers, out.Controllers)
 	slices.Sort(controllers)
 	m := &apply.Membership{
-		Fleet: out.Fleet, Host: e.ID, Labels: e.Token.Labels, Controllers: slices.Compact(controllers), Enrolled: time.Now().Truncate(time.Second),
+		Fleet: out.Fleet, Host: e.ID, Labels: e.Token.Labels, Controllers: slices.Compact(controllers), Enrolled: Now().Truncate(time.Second),
 	}
 	return m, e.Host.KeepMembership(m)
 }

@@ -89,6 +89,10 @@ var Usual = Times{
 	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute,
 }
 
+// Now is the host's clock, by which signatures and certificates are judged. Who tests a host
+// whose clock is wrong sets it before anything of this package runs.
+var Now = time.Now
+
 // Member is a host of a fleet. Its fields are set before Run.
 type Member struct {
 	Dir         string // fleet/
@@ -115,13 +119,15 @@ type Member struct {
 	wake       chan struct{} // there may be something to pursue
 	tell       chan struct{} // there is something to report
 	noted      string
-	distrusted string // why what the controller shows is not believed
+	distrusted string        // why what the controller shows is not believed
+	untaken    string        // why what it desires is not taken
+	soon       chan struct{} // what is not taken is asked for again before the next poll
 	running    sync.WaitGroup
 }
 
 // Run follows the fleet until the context ends.
 func (m *Member) Run(ctx context.Context) error {
-	m.wake, m.tell = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	m.load()
 	m.observe(ctx)
 	m.running.Go(func() { m.connect(ctx) })
@@ -176,10 +182,15 @@ func (m *Member) take(d *wire.Desired) {
 	}
 	if err := m.Trust.Accept(d.Order.Incarnation, d.Order.Revision); err != nil {
 		if !errors.Is(err, trust.ErrRolledBack) || d.Order.Incarnation != m.Trust.State().Incarnation {
-			m.note(fmt.Errorf("what the controller desires is not taken: %w", err))
+			err = fmt.Errorf("what the controller desires is not taken: %w", err)
+			m.note(err)
+			if !distrusted(err) {
+				m.doubt(&m.untaken, err)
+			}
 		}
 		return
 	}
+	m.doubt(&m.untaken, nil)
 	m.mu.Lock()
 	before := m.state.Desired
 	m.state.Desired = *d
@@ -196,11 +207,11 @@ func (m *Member) take(d *wire.Desired) {
 // believe takes what is signed.
 func (m *Member) believe(t *wire.Trust) error {
 	before := m.Trust.State()
-	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, time.Now())
+	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, Now())
 	if err != nil {
 		err = fmt.Errorf("what the controller shows as signed is not taken: %w", err)
 	}
-	m.distrust(err)
+	m.doubt(&m.distrusted, err)
 	if err != nil {
 		return err
 	}
@@ -210,16 +221,20 @@ func (m *Member) believe(t *wire.Trust) error {
 	return nil
 }
 
-// distrust reports why nothing new is believed, for as long as that is so: a clock that is
-// wrong shows so.
-func (m *Member) distrust(err error) {
+// doubt reports why nothing new is believed or taken, for as long as that is so: a clock that
+// is wrong, or a disk that is full, shows so. Nobody tells the host when it is over, so it is
+// asked again soon.
+func (m *Member) doubt(about *string, err error) {
+	if err != nil {
+		nudge(m.soon)
+	}
 	text := ""
 	if err != nil {
-		text = m.short(err)
+		text = short(err)
 	}
 	m.mu.Lock()
-	before := m.distrusted
-	m.distrusted = text
+	before := *about
+	*about = text
 	m.mu.Unlock()
 	if text == before {
 		return
@@ -231,10 +246,17 @@ func (m *Member) distrust(err error) {
 	})
 }
 
-// poll asks for what was pushed, should that have been lost.
+// poll asks for what was pushed, should that have been lost, or not been taken.
 func (m *Member) poll(ctx context.Context) {
 	for {
-		sleep(ctx, m.Times.Poll*4/5+jitter(m.Times.Poll*2/5))
+		again := time.NewTimer(m.Times.Poll*4/5 + jitter(m.Times.Poll*2/5))
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		case <-m.soon:
+			sleep(ctx, m.Times.Reconnect/2+jitter(m.Times.Reconnect/2))
+		}
+		again.Stop()
 		if ctx.Err() != nil {
 			return
 		}

@@ -54,7 +54,7 @@ func (n *Network) Open() error {
 	if n.client != nil {
 		n.client.CloseIdleConnections()
 	}
-	n.certificate, n.client = &pair, clientOf(n.Trust.ClientTLS(&pair, time.Now), n.Dialer)
+	n.certificate, n.client = &pair, clientOf(n.Trust.ClientTLS(&pair, Now), n.Dialer)
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (n *Network) Blob(ctx context.Context, hash string, most int64, from []byte
 // Reach asks over a connection that is made for it.
 func (n *Network) Reach(ctx context.Context) error {
 	_, certificate := n.now()
-	fresh := clientOf(n.Trust.ClientTLS(certificate, time.Now), n.Dialer)
+	fresh := clientOf(n.Trust.ClientTLS(certificate, Now), n.Dialer)
 	defer fresh.CloseIdleConnections()
 	return n.any(ctx, func(base string) error {
 		_, err := (&wire.Client{HTTP: fresh, Base: base}).Desired(ctx)
@@ -140,7 +140,7 @@ func (n *Network) Reach(ctx context.Context) error {
 // time.
 func (n *Network) Renew(ctx context.Context) error {
 	_, have := n.now()
-	if time.Now().Before(trust.HalfLife(have.Leaf)) {
+	if Now().Before(trust.HalfLife(have.Leaf)) {
 		return nil
 	}
 	key, request, err := trust.NewRequest(n.Host)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"sluice/internal/fleet/trust"
@@ -46,28 +45,21 @@ func (m *Member) pursueAll(ctx context.Context) {
 			again = m.Times.Again
 		default:
 			m.note(err)
-			m.report(func(r *wire.Report) { r.Error = m.short(err) })
+			m.report(func(r *wire.Report) { r.Error = short(err) })
 			retry = time.After(again/2 + jitter(again))
 			again = min(2*again, m.Times.Poll)
 		}
 	}
 }
 
-// mostSaid is how many bytes of a text are reported.
-const mostSaid = 4000
-
 // short is an error as it is reported.
-func (m *Member) short(err error) string {
-	text := m.known(err.Error())
-	if len(text) > mostSaid {
-		text = text[:mostSaid] + "…"
+func short(err error) string {
+	const most = 4000
+	text := err.Error()
+	if len(text) > most {
+		text = text[:most] + "…"
 	}
 	return text
-}
-
-// known calls the files of bundles as operators know them: by their names in the repository.
-func (m *Member) known(text string) string {
-	return regexp.MustCompile(regexp.QuoteMeta(m.bundles()+"/")+"[0-9]+/").ReplaceAllString(text, "")
 }
 
 // pursue is one attempt. The error is of one that is to be tried again.
@@ -127,7 +119,7 @@ func (m *Member) refuse(ctx context.Context, err error) error {
 func (m *Member) fail(state wire.State, err error, final bool) {
 	m.note(err)
 	m.update(func(s *State) {
-		s.Report.State, s.Report.Error = state, m.short(err)
+		s.Report.State, s.Report.Error = state, short(err)
 		if final {
 			s.Done = s.Aim
 		}
@@ -227,7 +219,7 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
 		}
 	}
 	m.report(func(r *wire.Report) {
-		now := time.Now().Truncate(time.Second)
+		now := Now().Truncate(time.Second)
 		r.State, r.Proved, r.Verified = wire.StateProved, now, now
 	})
 	if err := m.probe(deadline, d); err != nil {
@@ -321,9 +313,9 @@ const foundTime = time.Hour
 // Found takes what the agent's watch over the rules found last: how what runs differs from
 // what was meant, in packets; "" says that it was proved not to.
 func (m *Member) Found(differs string) {
-	differs = m.known(differs)
-	differs = differs[:min(len(differs), mostSaid)]
-	now := time.Now().Truncate(time.Second)
+	const most = 4000
+	differs = differs[:min(len(differs), most)]
+	now := Now().Truncate(time.Second)
 	if r := m.Report(); r.Drift == differs && (differs != "" || !r.Proved.IsZero() && now.Sub(r.Verified) < foundTime) {
 		return
 	}

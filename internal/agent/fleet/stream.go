@@ -58,7 +58,7 @@ func (m *Member) lost(err error) {
 	m.note(fmt.Errorf("no controller of the fleet is connected: %w", err))
 	m.mu.Lock()
 	if m.state.Lost.IsZero() {
-		m.state.Lost = time.Now().Truncate(time.Second)
+		m.state.Lost = Now().Truncate(time.Second)
 	}
 	m.state.Why = err.Error()
 	m.mu.Unlock()
@@ -67,7 +67,7 @@ func (m *Member) lost(err error) {
 
 func (m *Member) reached() {
 	m.mu.Lock()
-	m.state.Reached, m.state.Lost, m.state.Why, m.noted = time.Now().Truncate(time.Second), time.Time{}, "", ""
+	m.state.Reached, m.state.Lost, m.state.Why, m.noted = Now().Truncate(time.Second), time.Time{}, "", ""
 	m.mu.Unlock()
 	m.save()
 }

@@ -78,15 +78,25 @@ func judge(k known, d store.Desired, there hub.Presence, connected bool, now tim
 	case r.Bundle == d.Bundle && r.Rollout == d.Rollout && (r.State == wire.StateRefused || r.State == wire.StateReverted):
 		return api.Refused, fmt.Sprintf("bundle %d was %s: %s", r.Bundle, r.State, said(r.Error)), k.since
 	case r.Running != d.Bundle && r.Bundle == d.Bundle:
-		return api.Stale, fmt.Sprintf("bundle %d is %s, %s", d.Bundle, r.State, runs(r.Running)), k.since
+		return api.Stale, fmt.Sprintf("bundle %d is %s, %s%s", d.Bundle, r.State, runs(r.Running), because(r.Error)), k.since
 	case r.Running != d.Bundle:
-		return api.Stale, fmt.Sprintf("it has not answered to bundle %d, %s", d.Bundle, runs(r.Running)), k.since
+		return api.Stale, fmt.Sprintf("it has not answered to bundle %d, %s%s", d.Bundle, runs(r.Running), because(r.Error)), k.since
 	case tried(r):
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not confirmed yet", d.Bundle), k.since
 	case r.Proved.IsZero():
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not proved: %s", d.Bundle, said(r.Error)), k.since
 	}
-	return api.Proved, "", r.Proved
+	if r.Error != "" {
+		reason = "it takes nothing new: " + r.Error
+	}
+	return api.Proved, reason, r.Proved
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
 }
 
 func said(why string) string {

@@ -126,11 +126,11 @@ func (s *statuses) wake() {
 }
 
 // joined is called by the hub when a host's stream has begun.
-func (c *Controller) joined(host string, hello *wire.Hello) {
+func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	now := c.Now()
 	c.statuses.mutex.Lock()
 	k := c.statuses.get(host)
-	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, wire.Level, hello.Have
+	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, level, hello.Have
 	c.statuses.sighted[host] = true
 	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
 		c.statuses.moved[host] = hello.Addresses

@@ -36,7 +36,7 @@ const (
 // Options are what the hub calls. Calls for one host come one at a time, and hold up what
 // this host says next.
 type Options struct {
-	Joined  func(host string, hello *wire.Hello)
+	Joined  func(host string, hello *wire.Hello, level int) // of the protocol
 	Said    func(host string, m *wire.Message)
 	Left    func(host string)
 	Claimed func(host string, by, has netip.Addr) // a second agent was refused, which has the same key
@@ -98,7 +98,7 @@ func (h *Hub) Serve(conn *wire.Conn, host string, from netip.Addr) error {
 	}
 	s.pings = time.AfterFunc(pingEvery+pingSlack, s.ping)
 	defer h.leave(s)
-	h.options.Joined(host, hello)
+	h.options.Joined(host, hello, conn.Level())
 	said := rate.NewLimiter(mostSaid, mostAtOnce)
 	for {
 		m, err := conn.Receive(context.Background())

@@ -38,7 +38,7 @@ func (t *told) all() string {
 
 func (t *told) options() Options {
 	return Options{
-		Joined:  func(host string, hello *wire.Hello) { t.add("%s joined: %s", host, hello.Instance) },
+		Joined:  func(host string, hello *wire.Hello, _ int) { t.add("%s joined: %s", host, hello.Instance) },
 		Said:    func(host string, m *wire.Message) { t.add("%s said: %s", host, m.Report.State) },
 		Left:    func(host string) { t.add("%s left", host) },
 		Claimed: func(host string, by, has netip.Addr) { t.add("%s claimed", host) },
