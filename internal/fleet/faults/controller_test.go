@@ -69,7 +69,7 @@ func (f *fleet) kill() {
 	}
 	r.stop()
 	r.work.Wait()
-	f.harvest(r.store)
+	f.audit.harvest(&f.history, r.store, f.floors, 0)
 	check(r.store.Close())
 }
 
@@ -142,6 +142,7 @@ type audit struct {
 	last        store.Entry
 	incarnation int64
 	rollouts    map[int64]rollout.Rollout
+	unheard     bool // nobody sees what hosts are told: what was committed counts
 }
 
 func (a audit) clone() audit {
@@ -149,14 +150,17 @@ func (a audit) clone() audit {
 	return a
 }
 
-// harvest writes the history of what was committed since it was done last.
-func (f *fleet) harvest(s *store.Store) {
-	a := &f.audit
+// harvest writes the history of what was committed since it was done last, by a clock that
+// is so much ahead. Floors are those of what was signed, by bundle.
+func (a *audit) harvest(history *History, s *store.Store, floors map[int64]int64, ahead time.Duration) {
 	for _, e := range must(s.Audit(context.Background(), a.last.Seq, 1_000_000)) {
 		if e.Seq != a.last.Seq+1 || e.Previous != a.last.Hash {
-			f.history.Add(Event{At: e.At, Kind: Audited, Error: fmt.Sprintf("entry %d does not follow %d", e.Seq, a.last.Seq)})
+			history.Add(Event{At: e.At, Kind: Audited, Error: fmt.Sprintf("entry %d does not follow %d", e.Seq, a.last.Seq)})
 		}
 		a.last = e
+		if time.Until(e.At) > time.Hour {
+			e.At = e.At.Add(-ahead)
+		}
 		var diff struct {
 			Incarnation int64 `json:"incarnation"`
 			To          int64 `json:"to"`
@@ -175,7 +179,7 @@ func (f *fleet) harvest(s *store.Store) {
 			a.incarnation = diff.To
 		case "publish":
 			if diff.Bundle != 0 {
-				f.history.Add(Event{At: e.At, Kind: Published, Bundle: diff.Bundle, Floor: f.floors[diff.Bundle]})
+				history.Add(Event{At: e.At, Kind: Published, Bundle: diff.Bundle, Floor: floors[diff.Bundle]})
 			}
 		}
 		changed := map[int64]bool{}
@@ -199,7 +203,12 @@ func (f *fleet) harvest(s *store.Store) {
 			a.rollouts[d.Rollout], changed[d.Rollout] = r, true
 		}
 		for id := range changed {
-			f.history.Add(Event{At: e.At, Kind: Kept, Rollout: a.rollouts[id], Order: wire.Order{Incarnation: a.incarnation}})
+			history.Add(Event{At: e.At, Kind: Kept, Rollout: a.rollouts[id], Order: wire.Order{Incarnation: a.incarnation}})
+		}
+		if a.unheard {
+			for _, d := range diff.Desired {
+				history.Add(Event{At: e.At, Kind: Told, Host: d.Host, Bundle: d.Bundle, RolloutID: d.Rollout, Order: wire.Order{Incarnation: a.incarnation}})
+			}
 		}
 	}
 }

@@ -336,22 +336,26 @@ func (f *fleet) end() {
 		}
 		f.history.Add(h.how(desired))
 	}
+	f.audit.harvest(&f.history, s, f.floors, 0)
+	finds(ctx, &f.history, s)
+}
+
+// finds writes down what a database has at the end, and whether its audit is whole.
+func finds(ctx context.Context, history *History, s *store.Store) {
 	for _, b := range must(s.Bundles(ctx)) {
-		f.history.Add(Event{Kind: Found, What: fmt.Sprint("bundle ", b.Number)})
+		history.Add(Event{Kind: Found, What: fmt.Sprint("bundle ", b.Number)})
 	}
 	for _, h := range must(s.Hosts(ctx)) {
-		f.history.Add(Event{Kind: Found, What: "host " + h.ID})
+		history.Add(Event{Kind: Found, What: "host " + h.ID})
 	}
 	for _, k := range must(s.Tokens(ctx)) {
-		f.history.Add(Event{Kind: Found, What: "token " + k.ID})
+		history.Add(Event{Kind: Found, What: "token " + k.ID})
 	}
-	f.harvest(s)
-	report := must(s.Verify(ctx))
 	whole := Event{Kind: Audited}
-	for _, finding := range report.Findings {
+	for _, finding := range must(s.Verify(ctx)).Findings {
 		whole.Error = fmt.Sprintf("entry %d: %s", finding.Seq, finding.What)
 	}
-	f.history.Add(whole)
+	history.Add(whole)
 }
 
 // reads the part of a bundle that lies beside a host's policy.

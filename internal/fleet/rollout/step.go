@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"sluice/internal/base/english"
@@ -210,11 +209,9 @@ func (m *machine) tooMany(from, to int, word string, limit int) string {
 	if len(failed) == 0 || len(failed) < limit {
 		return ""
 	}
-	reason, _, more := strings.Cut(m.State.Hosts[failed[0]].Reason, "\n") // the host has all of it
-	if more {
-		reason += " …"
-	}
-	return fmt.Sprintf("%d of %s failed, %d halt it: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit, english.Few(failed, 3), reason)
+	first := failed[0]
+	return fmt.Sprintf("%d of %s failed, %d halt it: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit,
+		english.Few(failed, 3), m.State.Hosts[first].Reason)
 }
 
 // settle waits for the hosts of a stage, then for the time that they stay confirmed.

@@ -167,16 +167,15 @@ func TestReplaced(t *testing.T) {
 // TestServerGone kills PostgreSQL under a store, and starts it again.
 func TestServerGone(t *testing.T) {
 	t.Parallel()
-	bin, err := postgresDir()
-	if err != nil {
+	if err := testnet.PostgresHere(); err != nil {
 		testnet.Lacks(t, "PostgreSQL", err)
 	}
-	var own cluster
-	t.Cleanup(own.stop)
-	if err := own.start(bin); err != nil {
+	var own testnet.Postgres
+	t.Cleanup(own.Stop)
+	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, own.address("postgres"))
+	s := open(t, own.Address("postgres"))
 	fleet(t, s)
 	enrolled(t, s, "web-1")
 	for range 2 {
@@ -186,20 +185,20 @@ func TestServerGone(t *testing.T) {
 			_, err := s.Wait(t.Context(), before.Fleet.Revision)
 			waited <- err
 		}()
-		if err := own.halt(); err != nil {
+		if err := own.Halt(); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-waited; err == nil || answers(err) {
 			t.Errorf("who waited: %v", err)
 		}
 		fails(t, s, "gone", false)
-		if err := own.run(); err != nil {
+		if err := own.Run(); err != nil {
 			t.Fatal(err)
 		}
 		whole(t, s, before)
 	}
 	// It listens again: what another process writes wakes it.
-	b := open(t, own.address("postgres"))
+	b := open(t, own.Address("postgres"))
 	at := good[Fleet](t)(s.Fleet(t.Context())).Revision
 	woken := make(chan Position)
 	go func() { woken <- good[Position](t)(s.Wait(t.Context(), at)) }()
@@ -214,8 +213,7 @@ func TestServerDiskFull(t *testing.T) {
 		t.Skip("long form only: it makes a database server of its own")
 	}
 	t.Parallel()
-	bin, err := postgresDir()
-	if err != nil {
+	if err := testnet.PostgresHere(); err != nil {
 		testnet.Lacks(t, "PostgreSQL", err)
 	}
 	dir, err := os.MkdirTemp("", "sluice-postgres-") //nolint:usetesting // another user passes through it
@@ -225,16 +223,16 @@ func TestServerDiskFull(t *testing.T) {
 	if err := unix.Mount("sluice-test", dir, "tmpfs", 0, "size=64m"); err != nil {
 		testnet.Lacks(t, "file systems to mount", err)
 	}
-	own := cluster{dir: dir}
+	own := testnet.Postgres{Dir: dir}
 	t.Cleanup(func() {
-		own.stop()
+		own.Stop()
 		_ = unix.Unmount(dir, unix.MNT_DETACH)
 		_ = os.Remove(dir)
 	})
-	if err := own.start(bin); err != nil {
+	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, own.address("postgres"))
+	s := open(t, own.Address("postgres"))
 	fleet(t, s)
 	enrolled(t, s, "web-1")
 	ballast := filepath.Join(dir, "ballast")
@@ -270,7 +268,7 @@ func TestServerDiskFull(t *testing.T) {
 		if _, err := s.Fleet(t.Context()); err == nil {
 			break
 		} else if time.Since(begun) > time.Minute {
-			if err := own.run(); err != nil { // it had ended itself
+			if err := own.Run(); err != nil { // it had ended itself
 				t.Fatal(err)
 			}
 		}
@@ -283,7 +281,7 @@ func TestCommitsWait(t *testing.T) {
 	t.Parallel()
 	_ = postgresDatabase(t) // starts the server
 	server.exec(t, "create database hurried")
-	database := server.address("hurried")
+	database := server.Address("hurried")
 	for setting, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
 		server.exec(t, "alter database hurried set synchronous_commit = "+setting)
 		s := open(t, database)

@@ -1,23 +1,17 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"sluice/internal/lab/testnet"
 )
@@ -27,7 +21,7 @@ func TestMain(m *testing.M) {
 		writeOn(database)
 		return
 	}
-	defer server.stop()
+	defer server.Stop()
 	m.Run()
 }
 
@@ -65,129 +59,35 @@ func sqliteDatabase(t testing.TB) string {
 // database.
 func postgresDatabase(t testing.TB) string {
 	t.Helper()
-	bin, err := postgresDir()
-	if err != nil {
+	if err := testnet.PostgresHere(); err != nil {
 		testnet.Lacks(t, "PostgreSQL", err)
 	}
-	server.once.Do(func() { server.err = server.start(bin) })
+	server.once.Do(func() {
+		server.Sync = flag.Lookup("test.bench").Value.String() != ""
+		server.err = server.Start()
+	})
 	if server.err != nil {
 		t.Fatal(server.err)
 	}
 	name := fmt.Sprintf("t%d", server.schemas.Add(1))
 	server.exec(t, "create schema "+name)
-	return server.address("postgres") + "&search_path=" + name
+	return server.Address("postgres") + "&search_path=" + name
 }
 
-// postgresDir is where PostgreSQL's programs are: Debian has a directory for each version.
-func postgresDir() (string, error) {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
-	if len(found) == 0 {
-		return "", errors.New("no /usr/lib/postgresql/*/bin/postgres; apt-get install postgresql")
-	}
-	slices.Sort(found)
-	return filepath.Dir(found[len(found)-1]), nil
-}
-
-// cluster is a PostgreSQL server of the tests' own, on a Unix socket in its folder.
+// cluster is a PostgreSQL server of the tests' own.
 type cluster struct {
-	once     sync.Once
-	err      error
-	bin, dir string
-	cmd      *exec.Cmd
-	output   bytes.Buffer
-	schemas  atomic.Int64
+	testnet.Postgres
+
+	once    sync.Once
+	err     error
+	schemas atomic.Int64
 }
 
 var server cluster
 
-// nobody runs PostgreSQL where root runs the tests: it refuses to be root's.
-const nobody = 65534
-
-func (c *cluster) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(c.bin, name), args...)
-	// SIGQUIT ends the server and all its processes, should the tests be killed.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGQUIT}
-	if os.Getuid() == 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
-	}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, &c.output, &c.output
-	return cmd
-}
-
-func (c *cluster) start(bin string) (err error) {
-	c.bin = bin
-	if c.dir == "" {
-		if c.dir, err = os.MkdirTemp("", "sluice-postgres-"); err != nil { // shorter than a test's folder: it holds a socket
-			return err
-		}
-	}
-	if os.Getuid() == 0 {
-		if err := os.Chown(c.dir, nobody, nobody); err != nil {
-			return err
-		}
-	}
-	data := filepath.Join(c.dir, "data")
-	if err := c.command("initdb", "--pgdata", data, "--username", "fleet", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions", "--wal-segsize=1").Run(); err != nil {
-		return fmt.Errorf("make a database cluster: %w\n%s", err, &c.output)
-	}
-	return c.run()
-}
-
-// run starts the server and waits until it answers.
-func (c *cluster) run() error {
-	args := []string{"-D", filepath.Join(c.dir, "data")}
-	sync := "off" // nobody's machine dies here
-	if flag.Lookup("test.bench").Value.String() != "" {
-		sync = "on"
-	}
-	for _, setting := range []string{
-		"listen_addresses=", "unix_socket_directories=" + c.dir, "fsync=" + sync, "jit=off", "autovacuum=off",
-		"max_connections=200", "shared_buffers=32MB", "log_timezone=GMT", "timezone=GMT",
-	} {
-		args = append(args, "-c", setting)
-	}
-	c.cmd = c.command("postgres", args...)
-	if err := c.cmd.Start(); err != nil {
-		return err
-	}
-	db, err := sql.Open("pgx", c.address("postgres"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if err = db.Ping(); err == nil {
-			return nil
-		}
-		if time.Since(begun) > time.Minute {
-			return fmt.Errorf("PostgreSQL does not answer: %w\n%s", err, &c.output)
-		}
-	}
-}
-
-// halt ends the server as if its machine had died.
-func (c *cluster) halt() error {
-	err := c.cmd.Process.Signal(syscall.SIGQUIT)
-	_ = c.cmd.Wait() // it says that it was killed
-	return err
-}
-
-func (c *cluster) stop() {
-	if c.cmd != nil {
-		_ = c.halt()
-	}
-	if c.dir != "" {
-		_ = os.RemoveAll(c.dir)
-	}
-}
-
-func (c *cluster) address(database string) string {
-	return (&url.URL{Scheme: "postgres", User: url.User("fleet"), Path: "/" + database, RawQuery: url.Values{"host": {c.dir}}.Encode()}).String()
-}
-
 func (c *cluster) exec(t testing.TB, statement string) {
 	t.Helper()
-	db, err := sql.Open("pgx", c.address("postgres"))
+	db, err := sql.Open("pgx", c.Address("postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
