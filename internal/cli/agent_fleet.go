@@ -94,6 +94,9 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 	}
 	e.Addresses = e.Addresses[:min(len(e.Addresses), mostAddresses)]
 	m, err := fleet.Enrol(ctx, e)
+	if member := (*fleet.MemberError)(nil); errors.As(err, &member) {
+		return fmt.Errorf("%w\nhint: sluice agent leave%s takes it out, and what runs stays", err, command.HereArguments(cmd))
+	}
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,10 @@ Exit status: 0 it is of no fleet, 2 it was of none, or a file could not be remov
 			if err != nil {
 				return err
 			}
-			return answer(cmd, m, false, func(w io.Writer) { fmt.Fprintf(w, "this host has left fleet %s; what runs stays\n", m.Fleet) })
+			return answer(cmd, m, false, func(w io.Writer) {
+				fmt.Fprintf(w, "this host has left fleet %s; what runs stays\n", m.Fleet)
+				fmt.Fprintf(w, "the fleet lists it until, there: sluice-controller revoke %s\n", m.Host)
+			})
 		},
 	}
 }

@@ -230,7 +230,7 @@ func (m *Member) doubt(about *string, err error) {
 	}
 	text := ""
 	if err != nil {
-		text = short(err)
+		text = m.short(err)
 	}
 	m.mu.Lock()
 	before := *about

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,10 +194,11 @@ func TestDrift(t *testing.T) {
 		defer end()
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
-		s.kernel.differs = "tcp to port 9999: meant drop, the kernel accept"
+		const differs = "tcp to port 9999: meant drop (%sparts/10-base.yaml:3 default: drop), the kernel accept"
+		s.kernel.differs = fmt.Sprintf(differs, m.folder(1)+"/")
 		s.desire(wire.Desired{Bundle: 1, Rollout: 2, Probes: []string{"controller"}})
 		r := s.await(wire.StateConfirmed, time.Minute)
-		if r.Drift != s.kernel.differs || !r.Proved.IsZero() {
+		if r.Drift != fmt.Sprintf(differs, "") || !r.Proved.IsZero() { // by the file's name in the repository
 			t.Fatalf("%+v", r)
 		}
 		m.Found("")

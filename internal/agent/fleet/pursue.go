@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"sluice/internal/fleet/trust"
@@ -45,21 +46,28 @@ func (m *Member) pursueAll(ctx context.Context) {
 			again = m.Times.Again
 		default:
 			m.note(err)
-			m.report(func(r *wire.Report) { r.Error = short(err) })
+			m.report(func(r *wire.Report) { r.Error = m.short(err) })
 			retry = time.After(again/2 + jitter(again))
 			again = min(2*again, m.Times.Poll)
 		}
 	}
 }
 
+// mostSaid is how many bytes of a text are reported.
+const mostSaid = 4000
+
 // short is an error as it is reported.
-func short(err error) string {
-	const most = 4000
-	text := err.Error()
-	if len(text) > most {
-		text = text[:most] + "…"
+func (m *Member) short(err error) string {
+	text := m.known(err.Error())
+	if len(text) > mostSaid {
+		text = text[:mostSaid] + "…"
 	}
 	return text
+}
+
+// known calls the files of bundles as operators know them: by their names in the repository.
+func (m *Member) known(text string) string {
+	return regexp.MustCompile(regexp.QuoteMeta(m.bundles()+"/")+"[0-9]+/").ReplaceAllString(text, "")
 }
 
 // pursue is one attempt. The error is of one that is to be tried again.
@@ -119,7 +127,7 @@ func (m *Member) refuse(ctx context.Context, err error) error {
 func (m *Member) fail(state wire.State, err error, final bool) {
 	m.note(err)
 	m.update(func(s *State) {
-		s.Report.State, s.Report.Error = state, short(err)
+		s.Report.State, s.Report.Error = state, m.short(err)
 		if final {
 			s.Done = s.Aim
 		}
@@ -313,8 +321,8 @@ const foundTime = time.Hour
 // Found takes what the agent's watch over the rules found last: how what runs differs from
 // what was meant, in packets; "" says that it was proved not to.
 func (m *Member) Found(differs string) {
-	const most = 4000
-	differs = differs[:min(len(differs), most)]
+	differs = m.known(differs)
+	differs = differs[:min(len(differs), mostSaid)]
 	now := Now().Truncate(time.Second)
 	if r := m.Report(); r.Drift == differs && (differs != "" || !r.Proved.IsZero() && now.Sub(r.Verified) < foundTime) {
 		return

@@ -194,15 +194,17 @@ func comings(d *classes.Comparison) (out []string) {
 
 func printMarkdown(w io.Writer, base string, d *classes.Comparison) {
 	fmt.Fprintf(w, "### What changes against `%s`\n\n", strings.ReplaceAll(base, "`", "'"))
-	for _, line := range comings(d) {
-		fmt.Fprintf(w, "- %s\n", line)
+	var blocks []string
+	if lines := comings(d); len(lines) > 0 {
+		blocks = append(blocks, "- "+strings.Join(lines, "\n- ")+"\n")
 	}
 	if len(d.Changes) == 0 {
-		fmt.Fprintln(w, "No difference: every packet is treated alike on all hosts.")
+		blocks = append(blocks, "No difference: every packet is treated alike on all hosts.\n")
 	} else if d.Unchanged > 0 {
-		fmt.Fprintf(w, "Nothing changes for %s.\n", english.Plural(d.Unchanged, "other host"))
+		blocks = append(blocks, fmt.Sprintf("Nothing changes for %s.\n", english.Plural(d.Unchanged, "other host")))
 	}
 	for _, c := range d.Changes {
-		fmt.Fprintf(w, "\n#### %s\n\n%s", english.Sentence(c.For), c.Markdown())
+		blocks = append(blocks, fmt.Sprintf("#### %s\n\n%s", english.Sentence(c.For), c.Markdown()))
 	}
+	fmt.Fprint(w, strings.Join(blocks, "\n"))
 }

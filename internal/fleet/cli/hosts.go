@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -72,13 +73,19 @@ func listHosts(cmd *cobra.Command, args []string) error {
 // colours are those of states.
 var colours = map[api.HostState]string{api.Proved: "32", api.Drift: "31", api.Refused: "31", api.Claimed: "31", api.Stale: "33", api.Offline: "33", api.None: "33"}
 
+// mostInRow is how many bytes of a reason stand beside what else is said of a host: a
+// terminal of 80 columns shows the row whole.
+const mostInRow = 44
+
 func printHosts(w io.Writer, found *api.Hosts, now time.Time) {
 	if len(found.Hosts) == 0 {
 		fmt.Fprintln(w, "no host")
 		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, h := range found.Hosts {
+	var rows bytes.Buffer
+	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
+	beneath := make([][]string, len(found.Hosts)) // reasons that are too long for a row
+	for i, h := range found.Hosts {
 		bundle := "-"
 		if h.Running != 0 {
 			bundle = fmt.Sprint(h.Running)
@@ -90,9 +97,18 @@ func printHosts(w io.Writer, found *api.Hosts, now time.Time) {
 		if !h.Since.IsZero() {
 			since = "for " + english.Duration(now.Sub(h.Since).Truncate(time.Second))
 		}
-		reason := strings.ReplaceAll(h.Reason, "\n", "; ")
+		reason := command.PlainName(h.Reason)
+		if len(reason) > mostInRow {
+			reason, beneath[i] = "", strings.Split(h.Reason, "\n")
+		}
 		fmt.Fprintf(table, "%s\t%s\tbundle %s\t%s\t%s\n", h.Host, command.Paint(w, colours[h.State], string(h.State)), bundle, since, reason)
 	}
 	_ = table.Flush()
+	for i, row := range strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n") {
+		fmt.Fprintln(w, strings.TrimRight(row, " "))
+		for _, line := range beneath[i] {
+			fmt.Fprintf(w, "    %s\n", command.PlainName(line))
+		}
+	}
 	fmt.Fprintf(w, "%d of %s proved\n", found.Proved, english.Plural(len(found.Hosts), "host"))
 }

@@ -57,6 +57,9 @@ Exit status: 0 fine, 2 bad use, or a file is there already.`,
 				}
 				o.Policy = append(o.Policy, key)
 			}
+			if n := max(len(policyKeys), 1); o.PolicyThreshold > n {
+				return fmt.Errorf("--policy-threshold %d, and %s\nhint: give --policy-key with the public key of each holder", o.PolicyThreshold, english.Plural(n, "policy key"))
+			}
 			if err := askInit(cmd, &o, open); err != nil {
 				return err
 			}

@@ -63,6 +63,8 @@ type listedKeys struct {
 	Version int64        `json:"version"` // of root.json
 	Expires time.Time    `json:"expires"`
 	Roles   []listedRole `json:"roles"`
+
+	Pending *trust.Rooted `json:"pending,omitempty"` // a newer one, which lacks signatures
 }
 
 type listedRole struct {
@@ -88,6 +90,13 @@ func newKeyList() *cobra.Command {
 				keys := roleKeys(r, k.role)
 				m.Roles = append(m.Roles, listedRole{k.name, keys.Threshold, namesOf(keys.Keys)})
 			}
+			next, err := r.PendingRoot()
+			switch {
+			case err == nil:
+				m.Pending = &next
+			case !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
 			if command.JSON(cmd) {
 				return command.PrintJSON(cmd.OutOrStdout(), m)
 			}
@@ -95,6 +104,9 @@ func newKeyList() *cobra.Command {
 			fmt.Fprintf(w, "root.json of %s, version %d, until %s\n", m.Fleet, m.Version, m.Expires.Format(time.DateOnly))
 			for _, role := range m.Roles {
 				fmt.Fprintf(w, "%-10s %d of  %s\n", role.Role, role.Threshold, strings.Join(role.Keys, "  "))
+			}
+			if m.Pending != nil {
+				fmt.Fprintln(w, lacking(*m.Pending))
 			}
 			return nil
 		},
@@ -184,11 +196,7 @@ func rotate(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	next := "commit trust/, and publish"
-	if role == "targets" {
-		next = "commit trust/, and sign with the new key: sluice-controller sign"
-	}
-	return reportRooted(cmd, rooted, trust.KeyName(key), file, next)
+	return reportRooted(cmd, r, rooted, trust.KeyName(key), file)
 }
 
 // withoutDropped are the keys of a role that stay.
@@ -321,7 +329,7 @@ func onRoot(cmd *cobra.Command, do func(r *trust.Repository, by []trust.Signer) 
 	if err != nil {
 		return err
 	}
-	return reportRooted(cmd, rooted, "", "", "commit trust/, and publish")
+	return reportRooted(cmd, r, rooted, "", "")
 }
 
 // rootedJSON is what commands print that make a root.json.
@@ -331,7 +339,11 @@ type rootedJSON struct {
 	File string `json:"file,omitempty"`
 }
 
-func reportRooted(cmd *cobra.Command, rooted trust.Rooted, key, file, next string) error {
+func lacking(rooted trust.Rooted) string {
+	return fmt.Sprintf("version %d of root.json lacks %s: commit trust/, and have the holder of another root key run sluice-controller key sign", rooted.Version, english.Plural(rooted.Missing, "signature"))
+}
+
+func reportRooted(cmd *cobra.Command, r *trust.Repository, rooted trust.Rooted, key, file string) error {
 	if command.JSON(cmd) {
 		if err := command.PrintJSON(cmd.OutOrStdout(), rootedJSON{rooted, key, file}); err != nil {
 			return err
@@ -342,7 +354,11 @@ func reportRooted(cmd *cobra.Command, rooted trust.Rooted, key, file, next strin
 		fmt.Fprintf(w, "the new key is %s, in %s\n", key, file)
 	}
 	if rooted.Missing > 0 {
-		return command.Found(fmt.Sprintf("version %d of root.json lacks %s: commit trust/, and have the holder of another root key run sluice-controller key sign", rooted.Version, english.Plural(rooted.Missing, "signature")))
+		return command.Found(lacking(rooted))
+	}
+	next := "commit trust/, and publish"
+	if has, needs := r.Pending(); has < needs {
+		next = "commit trust/, and sign with a policy key of it before you publish: sluice-controller sign"
 	}
 	fmt.Fprintf(w, "version %d of root.json is in force until %s: %s\n", rooted.Version, rooted.Expires.Format(time.DateOnly), next)
 	return nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -26,6 +27,7 @@ func TestKey(t *testing.T) {
 	out, _ := key(0, "list")
 	has(t, out, "root.json of example.net, version 1", "root       2 of", "policy     1 of", "live       1 of")
 	_, before := listed()
+	run(t, 0, "sign", "--repository", repository, "--key", file("policy"))
 
 	roots := []string{"--key", file("root-1"), "--key", file("root-2")}
 	_, errOut := key(2, append([]string{"rotate", "policy"}, roots...)...)
@@ -37,16 +39,24 @@ func TestKey(t *testing.T) {
 	_, errOut = key(2, "rotate", "tea")
 	has(t, errOut, `role "tea"`)
 	_, errOut = key(2, "rotate", "policy", "--keys", keys, "--key", file("policy"))
-	has(t, errOut, "is not one of the keys that root.json names")
+	has(t, errOut, "and root.json wants one of these: "+strings.Join(before["root"], ", "))
 
 	_, errOut = key(0, append([]string{"rotate", "policy", "--keys", keys, "--no-passphrase"}, roots...)...)
-	has(t, errOut, "policy-2.pem", "version 2 of root.json is in force", "sign with the new key")
-	run(t, 2, "sign", "--repository", repository, "--key", file("policy"))
+	has(t, errOut, "policy-2.pem", "version 2 of root.json is in force", "sign with a policy key of it before you publish")
+	_, errOut = run(t, 2, "publish", "--repository", repository, "--dir", controller)
+	has(t, errOut, "what is signed has 0 of 1 signature", "hint: sluice-controller sign")
+	_, errOut = run(t, 2, "sign", "--repository", repository, "--key", file("policy"))
+	has(t, errOut, "policy.pem has the key "+before["policy"][0], "hint: sluice-controller key list")
 	run(t, 0, "sign", "--repository", repository, "--key", file("policy-2"))
 
 	// One holder begins, another one ends it.
 	_, errOut = key(1, "rotate", "root", "--drop", before["root"][0][:8], "--keys", keys, "--no-passphrase", "--key", file("root-2"))
 	has(t, errOut, "version 3 of root.json lacks 1 signature")
+	out, _ = key(0, "list")
+	has(t, out, "\nversion 3 of root.json lacks 1 signature: ")
+	if l, _ := listed(); l.Pending == nil || l.Pending.Version != 3 || l.Pending.Missing != 1 {
+		t.Errorf("%+v", l.Pending)
+	}
 	_, errOut = key(0, "sign", "--key", file("root-3"))
 	has(t, errOut, "version 3 of root.json is in force")
 	_, errOut = key(2, "sign", "--key", file("root-3"))
@@ -60,7 +70,7 @@ func TestKey(t *testing.T) {
 	has(t, errOut, "its key is another one")
 	key(0, append([]string{"renew"}, roots...)...)
 	_, errOut = key(2, "renew", "--key", file("root-1"))
-	has(t, errOut, "is not one of the keys")
+	has(t, errOut, "root.json wants one of these")
 
 	l, after := listed()
 	if l.Version != 7 {

@@ -143,11 +143,14 @@ func signersOf(cmd *cobra.Command, wanted []ed25519.PublicKey) (signers []trust.
 	}
 	for _, name := range names {
 		s, err := operator.ReadKey(name, ask)
+		if errors.Is(err, trust.ErrMalformed) {
+			return nil, done, fmt.Errorf("%w\nhint: --key is for key files of this fleet; a key of ssh signs from the ssh-agent: ssh-add it, and leave --key out", err)
+		}
 		if err != nil {
 			return nil, done, err
 		}
 		if !among(s) {
-			return nil, done, fmt.Errorf("%s is not one of the keys that root.json names for this: it has %s", name, keyNames(wanted))
+			return nil, done, fmt.Errorf("%s has the key %s, and root.json wants one of these: %s\nhint: sluice-controller key list says which key is for what", name, trust.KeyName(s.Public()), keyNames(wanted))
 		}
 		signers = append(signers, s)
 	}

@@ -86,6 +86,13 @@ func publish(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	m, err := r.Metadata()
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("no bundle is signed yet\nhint: sluice-controller sign signs the first one")
+	}
+	if errors.Is(err, trust.ErrUnsigned) || errors.Is(err, trust.ErrThreshold) {
+		has, needs := r.Pending()
+		return fmt.Errorf("what is signed has %d of %s by the keys that root.json names for policies\nhint: sluice-controller sign adds one, and sluice-controller key list names the keys", has, english.Plural(needs, "signature"))
+	}
 	if err != nil {
 		return err
 	}
@@ -122,7 +129,7 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "bundle %d is published, and %s sent; roll-out %d has begun: %s\n", b.Number, english.Plural(out.Sent, "file"), out.Rollout.ID, out.Rollout.State.Reason)
+	fmt.Fprintf(cmd.OutOrStdout(), "bundle %d is published, and %s sent; roll-out %d has begun\n", b.Number, english.Plural(out.Sent, "file"), out.Rollout.ID)
 	return nil
 }
 

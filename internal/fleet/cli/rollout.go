@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,7 @@ func showRollout(cmd *cobra.Command, args []string) error {
 			return command.PrintJSON(w, all)
 		}
 		for _, r := range all {
-			fmt.Fprintf(w, "%-4d bundle %d  %s since %s: %s\n", r.ID, r.Bundle, r.State.Phase, r.State.Since.Local().Format(time.DateTime), r.State.Reason)
+			fmt.Fprintf(w, "%-4d bundle %d  %s since %s: %s\n", r.ID, r.Bundle, r.State.Phase, r.State.Since.Local().Format(time.DateTime), command.PlainName(r.State.Reason))
 		}
 		return nil
 	}
@@ -105,26 +106,33 @@ func chosen(all []rollout.Rollout, args []string) (*rollout.Rollout, error) {
 }
 
 func printRollout(w io.Writer, r *rollout.Rollout) {
-	fmt.Fprintf(w, "roll-out %d of bundle %d: %s since %s\n  %s\n", r.ID, r.Bundle, command.Paint(w, "1", string(r.State.Phase)), r.State.Since.Local().Format(time.DateTime), r.State.Reason)
+	fmt.Fprintf(w, "roll-out %d of bundle %d: %s since %s\n  %s\n", r.ID, r.Bundle, command.Paint(w, "1", string(r.State.Phase)), r.State.Since.Local().Format(time.DateTime), command.PlainName(r.State.Reason))
 	counts := map[rollout.HostState]int{}
 	for _, h := range r.State.Hosts {
 		counts[h.State]++
 	}
 	if len(r.State.Hosts) > 0 {
-		fmt.Fprintf(w, "  %s told", english.Plural(len(r.State.Hosts), "host"))
+		var each []string
 		for _, state := range slices.Sorted(maps.Keys(counts)) {
-			fmt.Fprintf(w, ", %d %s", counts[state], state)
+			each = append(each, fmt.Sprintf("%d %s", counts[state], state))
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "  %s: %s\n", english.Plural(len(r.State.Hosts), "host"), strings.Join(each, ", "))
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.State.Hosts)) {
 		h := r.State.Hosts[id]
 		if !h.Failed {
 			continue
 		}
-		fmt.Fprintf(w, "  %s %s: %s\n", command.Paint(w, "31", "failed"), id, command.PlainName(h.Reason))
+		first, more, _ := strings.Cut(h.Reason, "\n")
+		fmt.Fprintf(w, "  %s %s: %s\n", command.Paint(w, "31", "failed"), id, command.PlainName(first))
+		beneath := strings.FieldsFunc(more, func(r rune) bool { return r == '\n' })
 		for _, e := range h.Evidence {
-			fmt.Fprintf(w, "    %s\n", command.PlainName(e))
+			if !strings.Contains(h.Reason, e) {
+				beneath = append(beneath, e)
+			}
+		}
+		for _, line := range beneath {
+			fmt.Fprintf(w, "    %s\n", command.PlainName(line))
 		}
 	}
 	for _, l := range r.State.LeftOut {

@@ -157,7 +157,7 @@ func TestController(t *testing.T) {
 	}
 	run(t, 2, "hosts", "--dir", f.dir, "role=")
 
-	if _, errText := run(t, 2, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(errText, "no bundle is signed yet") {
+	if _, errText := run(t, 2, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(errText, "no bundle is signed yet\nhint: sluice-controller sign") {
 		t.Error(errText)
 	}
 	if _, errText := run(t, 2, "rollout", "show", "--dir", f.dir); !strings.Contains(errText, "there is no roll-out") {
@@ -207,6 +207,9 @@ func TestController(t *testing.T) {
 		t.Errorf("%v: %s", err, shown)
 	}
 
+	if _, errText := run(t, 2, "revoke", "web-9", "--dir", f.dir); !strings.Contains(errText, "hint: sluice-controller hosts lists") {
+		t.Error(errText)
+	}
 	run(t, 0, "revoke", "web-2", "--dir", f.dir, "--message", "sold")
 	run(t, 2, "revoke", "web-2", "--dir", f.dir)
 	run(t, 2, "revoke", "web-9", "--dir", f.dir)

@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/wire"
 )
 
 // addController adds the flag of commands that ask a controller which runs.
@@ -25,6 +26,9 @@ func controllerOf(cmd *cobra.Command) *api.Client {
 func hinted(err error) error {
 	if errors.Is(err, api.ErrNotRunning) {
 		return fmt.Errorf("%w\nhint: sluice-controller run starts one; --dir names its directory", err)
+	}
+	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
+		return fmt.Errorf("%w\nhint: sluice-controller hosts lists those that are enrolled", err)
 	}
 	return err
 }

@@ -235,6 +235,6 @@ func reportSigned(cmd *cobra.Command, r *trust.Repository, out *signedJSON) erro
 	if missing := out.Needed - out.Signatures; missing > 0 {
 		return command.Found(fmt.Sprintf("bundle %d lacks %s: commit trust/, and have the holder of another policy key run sluice-controller sign", out.Bundle.Number, english.Plural(missing, "signature")))
 	}
-	fmt.Fprintf(w, "signed bundle %d until %s: commit trust/\n", out.Bundle.Number, out.Bundle.Expires.Format(time.DateOnly))
+	fmt.Fprintf(w, "signed bundle %d until %s: commit trust/, then sluice-controller publish\n", out.Bundle.Number, out.Bundle.Expires.Format(time.DateOnly))
 	return nil
 }

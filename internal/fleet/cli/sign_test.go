@@ -3,6 +3,7 @@ package cli
 import (
 	"crypto/ed25519"
 	"encoding/json"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,7 +84,7 @@ func TestInitAndSign(t *testing.T) {
 	_, errOut = sign(2, "--floor", "1")
 	has(t, errOut, "a floor never sinks")
 	_, errOut = run(t, 2, "sign", "--repository", repository, "--key", filepath.Join(keys, "root-1.pem"))
-	has(t, errOut, "root-1.pem is not one of the keys that root.json names")
+	has(t, errOut, "root-1.pem has the key ")
 	_, errOut = run(t, 2, "sign", "--repository", repository)
 	has(t, errOut, "nothing to sign with", "hint: --key FILE")
 
@@ -146,7 +147,7 @@ func TestSignBySSHAgents(t *testing.T) {
 	}
 	t.Setenv("SSH_AUTH_SOCK", sockets[0])
 	_, errOut := run(t, 2, append(line, "--policy-threshold", "3")...)
-	has(t, errOut, "3 of 2 policy keys")
+	has(t, errOut, "--policy-threshold 3, and 2 policy keys", "hint: give --policy-key")
 	out, _ := run(t, 0, append(line, "--policy-threshold", "2")...)
 	has(t, out, "policies are signed by the keys that you gave")
 	_, errOut = run(t, 1, "sign", "--repository", repository)
@@ -157,6 +158,13 @@ func TestSignBySSHAgents(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", sshAgent(t, nil))
 	_, errOut = run(t, 2, "sign", "--repository", repository)
 	has(t, errOut, "no ssh-agent has one of them")
+	_, private, err := ed25519.GenerateKey(nil)
+	ok(t, err)
+	block, err := ssh.MarshalPrivateKey(private, "")
+	ok(t, err)
+	write(t, filepath.Join(repository, "id"), string(pem.EncodeToMemory(block)))
+	_, errOut = run(t, 2, "sign", "--repository", repository, "--key", filepath.Join(repository, "id"))
+	has(t, errOut, "hint: --key is for key files of this fleet; a key of ssh signs from the ssh-agent")
 }
 
 // sshAgent serves an ssh-agent with one key at a socket.

@@ -66,7 +66,7 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 		if phase != Draft {
 			return refuse("only a draft is checked")
 		}
-		m.enter(Checked, because("checked against every class of hosts"))
+		m.enter(Checked, because("signed as hosts want it, and its roll-out can be read"))
 	case Sign:
 		if phase != Checked {
 			return refuse("a bundle is signed once it is checked, and once")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/base/english"
@@ -209,9 +210,11 @@ func (m *machine) tooMany(from, to int, word string, limit int) string {
 	if len(failed) == 0 || len(failed) < limit {
 		return ""
 	}
-	first := failed[0]
-	return fmt.Sprintf("%d of %s failed, %d halt it: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit,
-		english.Few(failed, 3), m.State.Hosts[first].Reason)
+	reason, _, more := strings.Cut(m.State.Hosts[failed[0]].Reason, "\n") // the host has all of it
+	if more {
+		reason += " …"
+	}
+	return fmt.Sprintf("%d of %s failed, %d halt it: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit, english.Few(failed, 3), reason)
 }
 
 // settle waits for the hosts of a stage, then for the time that they stay confirmed.

@@ -66,7 +66,20 @@ func (r *Repository) Rotate(c Change, now time.Time, by ...Signer) (Rooted, erro
 	return r.signRoot(next, by)
 }
 
-// Pending is a new root.json that lacks signatures.
+// PendingRoot is what becomes of a new root.json that lacks signatures. The error is
+// fs.ErrNotExist where none is pending.
+func (r *Repository) PendingRoot() (Rooted, error) {
+	next, err := r.pendingRoot()
+	if err != nil {
+		return Rooted{}, err
+	}
+	return r.rooted(next), nil
+}
+
+func (r *Repository) rooted(next *root) Rooted {
+	return Rooted{Version: next.Signed.Version, Expires: next.Signed.Expires, Missing: max(r.root.lacks(next), next.lacks(next))}
+}
+
 func (r *Repository) pendingRoot() (*root, error) {
 	text, err := regular.Read(filepath.Join(r.dir, pendingRoot), MaxRoot)
 	if err != nil {
@@ -97,7 +110,7 @@ func (r *Repository) signRoot(next *metadata.Metadata[metadata.RootType], by []S
 	if made.Signed.Version != r.root.Signed.Version+1 || made.Fleet != r.root.Fleet {
 		return Rooted{}, fmt.Errorf("the pending root.json is %w: version %d of %q", ErrMalformed, made.Signed.Version, made.Fleet)
 	}
-	out := Rooted{Version: made.Signed.Version, Expires: made.Signed.Expires, Missing: max(r.root.lacks(made), made.lacks(made))}
+	out := r.rooted(made)
 	pending := filepath.Join(r.dir, pendingRoot)
 	if out.Missing > 0 {
 		return out, writeFile(pending, text, 0o644)
