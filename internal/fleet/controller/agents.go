@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
@@ -22,7 +24,8 @@ import (
 // What a request may take.
 const (
 	headerTime  = 10 * time.Second // with the handshake of TLS
-	bodyTime    = 30 * time.Second
+	bodyTime    = 15 * time.Second
+	answerTime  = 25 * time.Second // with the body; a blob has its own
 	idleTime    = 2 * time.Minute
 	blobTime    = 10 * time.Minute
 	headerBytes = 16 << 10
@@ -53,13 +56,25 @@ func (c *Controller) agents() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // what a stream is made of
 	return &http.Server{
-		Handler: mux, TLSConfig: c.online.ServerTLS(names(c.Controllers), c.Now), Protocols: &protocols,
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		Handler: c.oneOfStrangers(mux), TLSConfig: c.online.ServerTLS(names(c.Controllers), c.Now), Protocols: &protocols,
+		ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
 		ErrorLog: log.New(io.Discard, "", 0), // of whoever knocks
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, proofKey{}, &proven{})
 		},
 	}
+}
+
+// oneOfStrangers ends the connection of who has no certificate after one request. What such
+// a one can hold, for no longer than the times above, at the pace of handshakes, leaves
+// connections to hosts.
+func (c *Controller) oneOfStrangers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, has := trust.PeerIdentity(r.TLS, c.Now()); !has {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // proven keeps of a connection that the store knows its key, so that it is asked once.
@@ -166,7 +181,6 @@ func (c *Controller) root(w http.ResponseWriter, _ *http.Request) {
 
 // body reads a request, or answers why not.
 func body[T wire.Checker](w http.ResponseWriter, r *http.Request, into T) bool {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MostRequest))
 	if err == nil {
 		err = wire.Read(text, into)
@@ -199,7 +213,17 @@ func (c *Controller) enrol(w http.ResponseWriter, r *http.Request) {
 	wire.Answer(w, http.StatusOK, &wire.Enrolled{Fleet: c.online.State().Fleet, Host: h.ID, Labels: h.Labels, Certificate: string(issued.Chain), Controllers: c.Controllers})
 }
 
+// A host's key is certified so often at once, and then once in a time: the store and the
+// audit keep each certificate.
+const (
+	mostIssued = 5
+	issueEvery = time.Minute
+)
+
 func (c *Controller) issue(ctx context.Context, host string, issued trust.Issued) error {
+	if !c.issues.allow(host, c.Now()) {
+		return &wire.Failure{Text: fmt.Sprintf("%s has had %d certificates in a short time; ask again in %s", host, mostIssued, issueEvery), Kind: wire.KindBusy}
+	}
 	return c.Store.Issued(ctx, "host:"+host, store.Certificate{Serial: issued.Serial, Host: host, Key: issued.Key, From: c.Now(), Until: issued.NotAfter})
 }
 
@@ -227,6 +251,26 @@ func (c *Controller) renew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	wire.Answer(w, http.StatusOK, &wire.Renewed{Certificate: string(issued.Chain)})
+}
+
+// issues is how often hosts were given a certificate.
+type issues struct {
+	mutex sync.Mutex
+	of    map[string]*rate.Limiter
+}
+
+func (is *issues) allow(host string, now time.Time) bool {
+	is.mutex.Lock()
+	defer is.mutex.Unlock()
+	if is.of == nil {
+		is.of = map[string]*rate.Limiter{}
+	}
+	l := is.of[host]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(issueEvery), mostIssued)
+		is.of[host] = l
+	}
+	return l.AllowN(now, 1)
 }
 
 // stream is the life of a host's stream.

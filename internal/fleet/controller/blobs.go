@@ -127,6 +127,8 @@ func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, err
 // patches keeps those that were made last: all hosts want the same at once.
 type patches struct {
 	making singleflight.Group
+	slots  chan struct{} // of those that are made at once
+	wait   time.Duration // for one
 	mutex  sync.Mutex
 	made   []made
 }
@@ -140,6 +142,9 @@ const (
 	leastPatch  = 4 << 10  // bytes of a blob that a patch is made for
 	mostPatch   = 16 << 20 // of one that is held in memory for it
 	keptPatches = 8
+
+	mostPatching = 2 // each takes three times mostPatch in memory, whoever asks
+	patchWait    = 10 * time.Second
 )
 
 // blob gives a blob, or what makes it of one that the host has.
@@ -149,7 +154,8 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 		wire.Fail(w, &wire.Failure{Text: "a blob is named by its SHA-256", Kind: wire.KindBadRequest})
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(blobTime))
+	answer, until := http.NewResponseController(w), time.Now().Add(blobTime)
+	_ = errors.Join(answer.SetWriteDeadline(until), answer.SetReadDeadline(until))
 	may, err := c.mayFetch(r.Context(), host, hash)
 	if err == nil && !may {
 		err = &wire.Failure{Text: fmt.Sprintf("no bundle has a blob %.12s for %s", hash, host), Kind: wire.KindNotFound}
@@ -169,7 +175,7 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 		return
 	}
 	if from != "" && size >= leastPatch && size <= mostPatch {
-		if patch := c.patch(r.Context(), from, hash, content); patch != nil && int64(len(patch)) < size {
+		if patch := c.patch(r.Context(), from, hash, content); patch != nil {
 			w.Header().Set("Content-Type", wire.PatchType)
 			_, _ = w.Write(patch)
 			return
@@ -239,7 +245,7 @@ func (h *held) put(hash string, text []byte) {
 	h.bytes += len(text)
 }
 
-// patch makes one of two blobs; nil where there is none to be made.
+// patch makes one of two blobs; nil where there is none to be made, or too many are asked for.
 func (c *Controller) patch(ctx context.Context, from, to string, content io.Reader) []byte {
 	of := from + to
 	c.patches.mutex.Lock()
@@ -251,6 +257,14 @@ func (c *Controller) patch(ctx context.Context, from, to string, content io.Read
 	}
 	c.patches.mutex.Unlock()
 	got, err, _ := c.patches.making.Do(of, func() (any, error) {
+		waiting, stop := context.WithTimeout(ctx, c.patches.wait)
+		defer stop()
+		select {
+		case c.patches.slots <- struct{}{}:
+			defer func() { <-c.patches.slots }()
+		case <-waiting.Done():
+			return nil, waiting.Err()
+		}
 		old, size, err := c.open(ctx, from)
 		if err != nil || size > mostPatch {
 			return nil, errors.Join(err, store.ErrTooLarge)
@@ -266,6 +280,9 @@ func (c *Controller) patch(ctx context.Context, from, to string, content io.Read
 		patch, err := wire.Patch(a, b)
 		if err != nil {
 			return nil, err
+		}
+		if len(patch) >= len(b) {
+			patch = nil
 		}
 		c.patches.mutex.Lock()
 		defer c.patches.mutex.Unlock()

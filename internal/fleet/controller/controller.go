@@ -44,6 +44,7 @@ type Controller struct {
 	contents   contents
 	patches    patches
 	held       held
+	issues     issues
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
 	regroup    chan struct{}
@@ -70,6 +71,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.statuses.init()
 	c.driver.init()
 	c.contents.bundles = map[int64]*content{}
+	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
 	var err error
 	if c.online, err = trust.OpenOnline(o.Dir); err != nil {
 		return nil, err

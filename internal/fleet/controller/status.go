@@ -41,12 +41,13 @@ type statuses struct {
 	sighted  map[string]bool
 	facts    map[string][]byte
 	moved    map[string][]netip.Addr // hosts that have other addresses
+	moves    map[string]time.Time    // when the database was told so last
 	unstored chan struct{}
 }
 
 func (s *statuses) init() {
 	s.of, s.unsaid, s.sighted, s.facts = map[string]*known{}, map[string]bool{}, map[string]bool{}, map[string][]byte{}
-	s.moved = map[string][]netip.Addr{}
+	s.moved, s.moves = map[string][]netip.Addr{}, map[string]time.Time{}
 	s.unstored = make(chan struct{}, 1)
 }
 
@@ -134,6 +135,8 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	c.statuses.sighted[host] = true
 	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
 		c.statuses.moved[host] = hello.Addresses
+	} else {
+		delete(c.statuses.moved, host) // it is back before that was written
 	}
 	c.statuses.mutex.Unlock()
 	if hello.Report != nil {
@@ -252,7 +255,7 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 			ended = true
 		}
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-		err := c.statuses.write(last, c.Store)
+		err := c.statuses.write(last, c.Store, c.Now())
 		cancel()
 		c.answered(err)
 		if ended {
@@ -270,11 +273,26 @@ func (c *Controller) writeStatuses(ctx context.Context) {
 	}
 }
 
+// moveEvery is how long a host that has moved waits with its next addresses: they are
+// audited, and all hosts apply the sets that hold them.
+const moveEvery = time.Minute
+
+// settle takes out the addresses that the database is told now. It is called with the mutex.
+func (s *statuses) settle(now time.Time) map[string][]netip.Addr {
+	told := map[string][]netip.Addr{}
+	for host, addresses := range s.moved {
+		if now.Sub(s.moves[host]) >= moveEvery {
+			told[host], s.moves[host] = addresses, now
+			delete(s.moved, host)
+		}
+	}
+	return told
+}
+
 // write writes what the database does not have yet; what it could not take stays unsaid.
-func (s *statuses) write(ctx context.Context, into *store.Store) error {
+func (s *statuses) write(ctx context.Context, into *store.Store, now time.Time) error {
 	s.mutex.Lock()
-	unsaid, sighted, facts, moved := s.unsaid, s.sighted, s.facts, s.moved
-	s.moved = map[string][]netip.Addr{}
+	unsaid, sighted, facts, moved := s.unsaid, s.sighted, s.facts, s.settle(now)
 	s.unsaid, s.sighted, s.facts = map[string]bool{}, map[string]bool{}, map[string][]byte{}
 	var rows []store.Status
 	for host := range unsaid {
@@ -324,6 +342,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store) error {
 		if _, newer := s.moved[host]; !newer {
 			s.moved[host] = addresses
 		}
+		delete(s.moves, host)
 	}
 	for host, text := range facts {
 		if _, newer := s.facts[host]; !newer {
