@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
+	"sluice/internal/language/apart"
 	"sluice/internal/language/geo"
 )
 
@@ -93,4 +94,12 @@ func printGeoDiff(out io.Writer, d geo.Diff) error {
 		}
 	}
 	return w.Flush()
+}
+
+// fetchRanges is the process that fetches lists and country data.
+var fetchRanges = command.FetchRanges("sluice")
+
+// readApart is that process, with warnings to a writer.
+func readApart(w io.Writer) apart.Process {
+	return apart.Process{Command: fetchRanges, Unconfined: apart.Once(func(text string) { warn(w, text) })}
 }

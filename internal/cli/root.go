@@ -76,7 +76,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		command.NewVersion("sluice"),
 		newWatch(),
 		newWork(),
-		newFetchRanges(),
+		command.NewFetchRanges(),
 	)
 	insideNetns(root)
 	command.HostFlags(root)

@@ -40,7 +40,7 @@ func (h *Host) Outside() (*Outside, error) {
 	}
 	out := &Outside{Countries: running.Runs.Inputs[resolve.CountryData]}
 	for _, s := range running.Policy.Sets {
-		if s.URL != nil {
+		if s.URL != nil && s.File == nil {
 			out.Lists = append(out.Lists, List{s.Name, s.Refresh, s.URL.Text})
 		}
 	}

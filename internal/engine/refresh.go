@@ -57,6 +57,14 @@ func (e *NoListError) Error() string {
 	return fmt.Sprintf("the policy that runs has no set %q with a url", e.Set)
 }
 
+// SignedListError says that no server is asked for a list, since it was signed with the
+// policy of a fleet.
+type SignedListError struct{ Set string }
+
+func (e *SignedListError) Error() string {
+	return fmt.Sprintf("the list of set %q was signed with the policy of the fleet, and no server is asked for it", e.Set)
+}
+
 // OldGenerationError says that a generation was applied by a program that did not write
 // down what it was made of.
 type OldGenerationError struct{ Generation *apply.Generation }
@@ -170,6 +178,12 @@ func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Se
 	var all []string
 	for _, s := range p.Sets {
 		if s.URL == nil {
+			continue
+		}
+		if s.File != nil {
+			if slices.Contains(names, s.Name) {
+				return nil, &SignedListError{s.Name}
+			}
 			continue
 		}
 		all = append(all, s.Name)

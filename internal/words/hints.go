@@ -97,6 +97,8 @@ func hintOf(err error, here string) string {
 			return "none of its sets has a url"
 		}
 		return "it has: " + strings.Join(e.Known, ", ")
+	case *engine.SignedListError:
+		return "sluice-controller sign takes what its server has now into the next bundle; with refresh: TIME in the policy hosts ask by themselves"
 	case *engine.NoLivingSetError:
 		return livingHint(e)
 	case *engine.NotAllowedError:

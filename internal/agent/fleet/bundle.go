@@ -90,7 +90,7 @@ func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo 
 	if err != nil {
 		return "", nil, err
 	}
-	view, err := m.view(members)
+	view, err := m.view(dir, members)
 	if err != nil {
 		return "", nil, err
 	}
@@ -215,7 +215,7 @@ func (m *Member) whole(dir string, manifest *trust.Manifest) bool {
 func (m *Member) file(ctx context.Context, dir string, f trust.File) error {
 	var older, text []byte
 	for _, n := range slices.Backward(m.have()) {
-		if had, err := regular.Read(filepath.Join(m.folder(n), f.Path), trust.MaxFile); err == nil {
+		if had, err := regular.Read(filepath.Join(m.folder(n), f.Path), trust.MaxList); err == nil {
 			if f.Check(had) == nil {
 				text = had
 				break
@@ -285,15 +285,24 @@ func (m *Member) members(ctx context.Context, at *wire.Blob) (map[string][]strin
 	return doc.Sets, json.Unmarshal(payload, &doc)
 }
 
-// view is the policy of this host: the fleet's, and what the host is in it.
-func (m *Member) view(members map[string][]string) ([]byte, error) {
+// view is the policy of this host: the fleet's in the folder of a bundle, and what the host
+// is in it.
+func (m *Member) view(dir string, members map[string][]string) ([]byte, error) {
+	lists := trust.URLLists
+	switch _, err := os.Stat(filepath.Join(dir, lists)); {
+	case errors.Is(err, fs.ErrNotExist):
+		lists = ""
+	case err != nil:
+		return nil, err
+	}
 	out := struct {
 		Version int                 `yaml:"version"`
 		Fleet   string              `yaml:"fleet"`
 		Host    string              `yaml:"host"`
 		Labels  map[string]string   `yaml:"labels,omitempty"`
 		Members map[string][]string `yaml:"members,omitempty"`
-	}{1, "fleet.yaml", m.Host, m.Labels, members}
+		Lists   string              `yaml:"lists,omitempty"`
+	}{1, "fleet.yaml", m.Host, m.Labels, members, lists}
 	return yaml.Marshal(out)
 }
 

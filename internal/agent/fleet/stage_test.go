@@ -37,9 +37,10 @@ type stage struct {
 	reports  []wire.Report
 	hellos   []wire.Hello
 	enrolled time.Time
-	cut      bool // nothing new connects
-	dead     bool // what is connected does not answer
-	tampered bool // blobs come wrong
+	cut      bool     // nothing new connects
+	dead     bool     // what is connected does not answer
+	tampered bool     // blobs come wrong
+	fetched  []string // hashes of blobs, each with that of the blob it may be made of
 }
 
 func must[T any](v T, err error) T {
@@ -232,9 +233,10 @@ func (s *stage) Metadata(context.Context) (*wire.Trust, error) {
 	return &t, nil
 }
 
-func (s *stage) Blob(_ context.Context, hash string, _ int64, _ []byte) ([]byte, error) {
+func (s *stage) Blob(_ context.Context, hash string, _ int64, from []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.fetched = append(s.fetched, hash+" from "+wire.Hash(from))
 	text, there := s.blobs[hash]
 	switch {
 	case s.cut:

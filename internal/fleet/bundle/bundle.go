@@ -22,10 +22,14 @@ import (
 // FleetFile is the name of the file of a fleet in its repository.
 const FleetFile = "fleet.yaml"
 
-// Read reads the files of a repository, whose fleet must have this name. What is wrong
-// with them is an error as those of [policy.ReadFleet]; parts of some guests alone may be
-// broken, which hosts are to judge.
-func Read(dir, fleet string) (trust.Signing, error) {
+// Lister gives what the URL of a set served; path is where hosts find it in the bundle.
+type Lister func(path, set, url string) ([]byte, error)
+
+// Read reads the files of a repository, whose fleet must have this name. Of the lists that
+// sets have by a URL those are in it that say nothing of refresh: with it hosts ask for a
+// list by themselves. What is wrong with the files is an error as those of [policy.ReadFleet];
+// parts of some guests alone may be broken, which hosts are to judge.
+func Read(dir, fleet string, list Lister) (trust.Signing, error) {
 	s := trust.Signing{Level: policy.Level}
 	p, err := policy.Reading{Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
 	if err != nil {
@@ -34,8 +38,15 @@ func Read(dir, fleet string) (trust.Signing, error) {
 	if p.Fleet.Name != fleet {
 		return s, p.Errorf(p.Fleet.Pos, fmt.Sprintf("write fleet: %s, or sign with the keys of the other fleet", fleet), "this is the fleet %q, and trust/ is of %q", p.Fleet.Name, fleet)
 	}
-	b := &builder{dir: dir, at: map[string]int{}, texts: map[string][]byte{}}
+	b := &builder{dir: dir, list: list, at: map[string]int{}, texts: map[string][]byte{}}
 	if s.File, err = b.file(p.File, "", p.Text(p.File)); err != nil {
+		return s, err
+	}
+	sets, err := setsOf(p.Text(p.File))
+	if err == nil {
+		err = b.sets(p.File, "", sets)
+	}
+	if err != nil {
 		return s, err
 	}
 	for _, part := range p.Fleet.Parts {
@@ -44,64 +55,96 @@ func Read(dir, fleet string) (trust.Signing, error) {
 			selector = part.Selector.String()
 		}
 		text := p.Text(part.File)
-		if err := b.part(part.File, selector, text); err != nil {
+		f, err := b.file(part.File, selector, text)
+		if err != nil {
 			return s, err
 		}
-		sets, err := setFiles(text)
+		s.Parts = append(s.Parts, f)
+		sets, err := setsOf(text)
 		if part.Only != nil || err != nil && slices.ContainsFunc(p.Broken, func(b policy.Broken) bool { return b.File == part.File }) {
-			continue // such a part has no files, and may be broken
+			continue // such a part has no lists, and may be broken
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %w", part.File, err)
 		}
-		for _, file := range sets {
-			name := file
-			if !filepath.IsAbs(name) {
-				name = filepath.Join(filepath.Dir(part.File), file)
-			}
-			text, err := regular.Read(name, trust.MaxFile)
-			switch {
-			case errors.Is(err, regular.ErrLarge):
-				return s, fmt.Errorf("%s has more than %d bytes: hosts of a fleet get such a list by its url", name, trust.MaxFile)
-			case errors.Is(err, fs.ErrNotExist):
-				return s, fmt.Errorf("%s names a file that is not there: %w", part.File, err)
-			case err != nil:
-				return s, err
-			}
-			if err := b.part(name, selector, text); err != nil {
-				return s, err
-			}
+		if err := b.sets(part.File, selector, sets); err != nil {
+			return s, err
 		}
 	}
-	s.Parts, s.Texts = b.parts, b.texts
+	s.Lists, s.Texts = b.lists, b.texts
 	return s, nil
 }
 
-// setFiles are the files that sets of a part are of. The part has been read as policy
-// before; alone it need not be one.
-func setFiles(text []byte) ([]string, error) {
-	var part struct {
-		Sets map[string]any `yaml:"sets"`
-	}
-	if err := yaml.Unmarshal(text, &part); err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, set := range part.Sets {
-		if m, is := set.(map[string]any); is {
-			if name, is := m["file"].(string); is {
-				names = append(names, name)
+// sets adds the lists that sets of a file name.
+func (b *builder) sets(of, selector string, sets []source) error {
+	for _, set := range sets {
+		if set.File == "" {
+			path := trust.URLLists + "/" + policy.SignedList(set.name, set.URL)
+			if b.known(path, selector) {
+				continue
 			}
+			text, err := b.list(path, set.name, set.URL)
+			if err != nil {
+				return fmt.Errorf("%s: set %s: %w", of, set.name, err)
+			}
+			if err := b.add(filepath.Join(b.dir, path), selector, text); err != nil {
+				return err
+			}
+			continue
+		}
+		name := set.File
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(of), name)
+		}
+		text, err := regular.Read(name, trust.MaxList)
+		switch {
+		case errors.Is(err, regular.ErrLarge):
+			return fmt.Errorf("%s has more than %d bytes", name, trust.MaxList)
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s names a file that is not there: %w", of, err)
+		case err != nil:
+			return err
+		}
+		if err := b.add(name, selector, text); err != nil {
+			return err
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	return nil
+}
+
+// source is a set that has a file, or a URL that is signed.
+type source struct {
+	name    string
+	File    string `yaml:"file"`
+	URL     string `yaml:"url"`
+	Refresh any    `yaml:"refresh"`
+}
+
+// setsOf are such sets of fleet.yaml or a part, by name. The text has been read as policy
+// before; alone a part need not be one.
+func setsOf(text []byte) ([]source, error) {
+	var file struct {
+		Sets map[string]yaml.Node `yaml:"sets"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return nil, err
+	}
+	var out []source
+	for name, n := range file.Sets {
+		s := source{name: name}
+		if n.Kind == yaml.MappingNode && n.Decode(&s) == nil && (s.File != "" || s.URL != "" && s.Refresh == nil) {
+			out = append(out, s)
+		}
+	}
+	sorting.By(out, func(a, b source) int { return strings.Compare(a.name, b.name) })
+	return out, nil
 }
 
 type builder struct {
 	dir   string
-	parts []trust.File
-	at    map[string]int // of parts, by path
+	list  Lister
+	lists []trust.File
+	at    map[string]int // of lists, by path
 	texts map[string][]byte
 }
 
@@ -115,19 +158,23 @@ func (b *builder) file(name, selector string, text []byte) (trust.File, error) {
 	return trust.File{Path: filepath.ToSlash(path), Selector: selector, SHA256: hash, Size: int64(len(text))}, nil
 }
 
-// part adds a file, or those for whom another part has named it.
-func (b *builder) part(name, selector string, text []byte) error {
+// add adds a list.
+func (b *builder) add(name, selector string, text []byte) error {
 	f, err := b.file(name, selector, text)
-	if err != nil {
-		return err
+	if err == nil && !b.known(f.Path, selector) {
+		b.at[f.Path] = len(b.lists)
+		b.lists = append(b.lists, f)
 	}
-	if i, known := b.at[f.Path]; known {
-		b.parts[i].Selector = either(b.parts[i].Selector, selector)
-		return nil
+	return err
+}
+
+// known says that a list was added for others, and adds those that a selector matches.
+func (b *builder) known(path, selector string) bool {
+	i, known := b.at[path]
+	if known {
+		b.lists[i].Selector = either(b.lists[i].Selector, selector)
 	}
-	b.at[f.Path] = len(b.parts)
-	b.parts = append(b.parts, f)
-	return nil
+	return known
 }
 
 // either is a selector for whom one of two is; "" is for every host.
@@ -151,7 +198,7 @@ func Changes(last *trust.Manifest, s trust.Signing) []string {
 		}
 	}
 	changes := []string{}
-	for _, f := range append([]trust.File{s.File}, s.Parts...) {
+	for _, f := range slices.Concat([]trust.File{s.File}, s.Parts, s.Lists) {
 		switch old, known := before[f.Path]; {
 		case !known:
 			changes = append(changes, "+"+f.Path)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,7 +104,7 @@ func publish(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	dir, _ := cmd.Flags().GetString("repository")
-	files, err := bundleFiles(dir, b, manifests[b.SHA256])
+	files, err := bundleFiles(dir, r, b, manifests[b.SHA256])
 	if err != nil {
 		return err
 	}
@@ -134,14 +135,22 @@ func publish(cmd *cobra.Command, _ []string) error {
 }
 
 // bundleFiles reads the files of a bundle, by their hash, with its manifest.
-func bundleFiles(dir string, b trust.Bundle, manifest []byte) (map[string][]byte, error) {
+func bundleFiles(dir string, r *trust.Repository, b trust.Bundle, manifest []byte) (map[string][]byte, error) {
 	m, err := b.Manifest(manifest)
 	if err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{b.SHA256: manifest}
 	for _, f := range m.Files() {
-		text, err := regular.Read(filepath.Join(dir, filepath.FromSlash(f.Path)), trust.MaxFile)
+		if strings.HasPrefix(f.Path, trust.URLLists+"/") {
+			text, err := r.Blob(f.SHA256)
+			if err != nil {
+				return nil, err
+			}
+			files[f.SHA256] = text
+			continue
+		}
+		text, err := regular.Read(filepath.Join(dir, filepath.FromSlash(f.Path)), trust.MaxList)
 		if err != nil {
 			return nil, err
 		}

@@ -67,7 +67,7 @@ func sources(cmd *cobra.Command) (*engine.Sources, error) {
 	}
 	offline, err := cmd.Flags().GetBool("offline")
 	offline = offline || err != nil // there is no such flag
-	return &engine.Sources{State: filepath.Join(cache, "sluice"), Offline: offline, Warn: func(text string) {
+	return &engine.Sources{State: filepath.Join(cache, "sluice"), Offline: offline, Fetch: command.FetchRanges("sluice-controller"), Warn: func(text string) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+text)
 	}}, nil
 }

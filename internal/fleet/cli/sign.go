@@ -32,6 +32,11 @@ hosts may enforce for 90 days. What has changed since the last one is shown firs
 Where nothing has changed, the last bundle's end is moved instead. Where there is an
 inventory, what "check" calls an error is not signed.
 
+Of lists that sets have by a "url" those without "refresh" are signed too: sign asks for
+them, and hosts get them with the bundle. One that cannot be had, or that has far fewer or
+far more addresses than before, stays as it was signed; --force takes it of any size, and
+--offline asks for none.
+
 A fleet whose policies several keys sign gets the others' signatures by "sign" with
 their keys, over the files as they were signed first. Nobody enforces a bundle before
 it has all of them. --floor says which bundle is the oldest that hosts may still
@@ -56,6 +61,8 @@ a policy, a wrong key, or bad use.
 	flags.Int64("floor", 0, "let hosts enforce no bundle below `NUMBER`")
 	flags.Bool("restore", false, "make a new incarnation, after an older database was restored")
 	flags.Int("days", int(trust.BundleFor/(24*time.Hour)), "let the bundle end after `DAYS`")
+	addOffline(cmd)
+	flags.Bool("force", false, "take lists that have far fewer or far more addresses than before")
 	flags.Bool("dry-run", false, "show what would be signed, and sign nothing")
 	return cmd
 }
@@ -74,11 +81,13 @@ func runSign(cmd *cobra.Command) error {
 		return err
 	}
 	now := time.Now()
-	s, err := signingOf(cmd, r)
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	s, err := signingOf(ctx, cmd, r)
 	if err != nil {
 		return err
 	}
-	if err := checkFirst(cmd); err != nil {
+	if err := checkFirst(ctx, cmd); err != nil {
 		return err
 	}
 	_, last, err := r.Newest()
@@ -119,7 +128,7 @@ func runSign(cmd *cobra.Command) error {
 
 // checkFirst finds the errors of all hosts of the inventory, if there is one. Those of parts
 // of some guests stop nobody else: hosts keep what such a part said last.
-func checkFirst(cmd *cobra.Command) error {
+func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 	_, err := os.Stat(filepath.Join(repository(cmd), classes.InventoryFile))
 	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("inventory") {
 		p, err := policy.Reading{Parts: true}.ReadFleet(filepath.Join(repository(cmd), classes.FleetFile))
@@ -130,8 +139,6 @@ func checkFirst(cmd *cobra.Command) error {
 		}
 		return err
 	}
-	ctx, stop := command.Interruptible(cmd)
-	defer stop()
 	r, err := classify(ctx, cmd)
 	if err != nil {
 		return err
@@ -180,8 +187,15 @@ func (r *reading) errors(ctx context.Context, cmd *cobra.Command) (found []class
 }
 
 // signingOf is what the files of a repository and the flags say.
-func signingOf(cmd *cobra.Command, r *trust.Repository) (trust.Signing, error) {
-	s, err := bundle.Read(repository(cmd), r.Fleet())
+func signingOf(ctx context.Context, cmd *cobra.Command, r *trust.Repository) (trust.Signing, error) {
+	from, err := newSigning(ctx, cmd, r)
+	if err != nil {
+		return trust.Signing{}, err
+	}
+	if has, needs := r.Pending(); has > 0 && has < needs {
+		from.offline = true // what the others signed is signed
+	}
+	s, err := bundle.Read(repository(cmd), r.Fleet(), from.list)
 	if err != nil {
 		return s, err
 	}

@@ -28,9 +28,9 @@ type contents struct {
 
 // content is what a bundle is made of.
 type content struct {
-	manifest trust.Manifest
-	parts    []*selector.Selector // of those that are not for every host
-	blobs    map[string][]*selector.Selector
+	manifest  trust.Manifest
+	selectors []*selector.Selector // of files that are not for every host
+	blobs     map[string][]*selector.Selector
 
 	mutex   sync.Mutex
 	read    bool // groups is what it is
@@ -58,19 +58,16 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 	if err := json.Unmarshal(b.Manifest, m); err != nil { // it was verified when it was published
 		return nil, fmt.Errorf("the manifest of bundle %d: %w", bundle, err)
 	}
-	made.blobs = map[string][]*selector.Selector{b.SHA256: {everyone}, m.FleetFile.SHA256: {everyone}}
-	for _, l := range m.Lists {
-		made.blobs[l.SHA256] = append(made.blobs[l.SHA256], everyone)
-	}
-	for _, part := range m.Parts {
+	made.blobs = map[string][]*selector.Selector{b.SHA256: {everyone}}
+	for _, f := range m.Files() {
 		is := everyone
-		if part.Selector != "" {
-			if is, err = selector.Parse(part.Selector); err != nil {
-				return nil, fmt.Errorf("%s of bundle %d: %w", part.Path, bundle, err)
+		if f.Selector != "" {
+			if is, err = selector.Parse(f.Selector); err != nil {
+				return nil, fmt.Errorf("%s of bundle %d: %w", f.Path, bundle, err)
 			}
-			made.parts = append(made.parts, is)
+			made.selectors = append(made.selectors, is)
 		}
-		made.blobs[part.SHA256] = append(made.blobs[part.SHA256], is)
+		made.blobs[f.SHA256] = append(made.blobs[f.SHA256], is)
 	}
 	cs.mutex.Lock()
 	defer cs.mutex.Unlock()
@@ -78,7 +75,7 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 	return made, nil
 }
 
-// class is the same for hosts that the same parts are for.
+// class is the same for hosts that the same files are for.
 func (of *content) class(v *view, id string) string {
 	of.mutex.Lock()
 	defer of.mutex.Unlock()
@@ -90,7 +87,7 @@ func (of *content) class(v *view, id string) string {
 	}
 	all := named(id, v.hosts[id].Labels)
 	var is strings.Builder
-	for _, s := range of.parts {
+	for _, s := range of.selectors {
 		if s.Match(all) {
 			is.WriteByte('1')
 		} else {
@@ -101,7 +98,7 @@ func (of *content) class(v *view, id string) string {
 	return is.String()
 }
 
-// mayFetch says whether a blob is of a part that is for this host, or for all.
+// mayFetch says whether a blob is of a file that is for this host, or for all.
 func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, error) {
 	v := c.view.Load()
 	if v.members != nil && v.members.Sha256 == hash {

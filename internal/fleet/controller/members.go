@@ -29,7 +29,7 @@ type group struct {
 // policyOf reads the fleet's policy as a bundle has it.
 func (c *Controller) policyOf(ctx context.Context, m *trust.Manifest) (*policy.Policy, error) {
 	texts := map[string][]byte{}
-	for _, f := range m.Files() {
+	for _, f := range append([]trust.File{m.FleetFile}, m.Parts...) {
 		text, err := c.read(ctx, f.SHA256, trust.MaxFile)
 		if err != nil {
 			return nil, fmt.Errorf("%s of bundle %d: %w", f.Path, m.Number, err)
@@ -43,10 +43,11 @@ func (c *Controller) policyOf(ctx context.Context, m *trust.Manifest) (*policy.P
 	return p, nil
 }
 
-// Lists are fetched before a roll-out begins, by so many hosts at once.
+// Lists of so many bytes are fetched before a roll-out begins, by so many hosts at once.
 const (
-	prefetchTime = 10 * time.Minute
-	prefetchPace = 100
+	leastPrefetch = 64 << 10
+	prefetchTime  = 10 * time.Minute
+	prefetchPace  = 100
 )
 
 // planOf is how the fleet's policy has a bundle go out.
@@ -74,7 +75,11 @@ func planOf(p *policy.Policy, m *trust.Manifest) (plan, error) {
 		}
 		out.Probes = append(out.Probes, text)
 	}
-	if len(m.Lists) > 0 {
+	var lists int64
+	for _, l := range m.Lists {
+		lists += l.Size
+	}
+	if lists >= leastPrefetch {
 		out.Prefetch, out.Pace = rollout.Duration(prefetchTime), prefetchPace
 	}
 	return out, out.Check()

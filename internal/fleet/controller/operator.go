@@ -350,12 +350,9 @@ func (c *Controller) read(ctx context.Context, hash string, most int64) ([]byte,
 
 // blobs are those that hosts fetch of a bundle.
 func blobs(b trust.Bundle, m *trust.Manifest) []string {
-	all := []string{b.SHA256, m.FleetFile.SHA256}
-	for _, p := range m.Parts {
-		all = append(all, p.SHA256)
-	}
-	for _, l := range m.Lists {
-		all = append(all, l.SHA256)
+	all := []string{b.SHA256}
+	for _, f := range m.Files() {
+		all = append(all, f.SHA256)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

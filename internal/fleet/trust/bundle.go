@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,23 +85,20 @@ type Manifest struct {
 	Level     int    `json:"level"`
 	FleetFile File   `json:"fleet-file"`
 	Parts     []File `json:"parts"`
-	Lists     []List `json:"lists,omitempty"`
+	// Lists are addresses that sets have by a file, or by a URL as it was when the bundle was
+	// signed: large, so hosts fetch them before a roll-out begins.
+	Lists []File `json:"lists,omitempty"`
 }
 
-// File is fleet.yaml or a part.
+// URLLists is the folder of a bundle that has the lists of URLs.
+const URLLists = "trust/lists"
+
+// File is fleet.yaml, a part or a list.
 type File struct {
 	Path     string `json:"path"`               // below the folder of fleet.yaml
 	Selector string `json:"selector,omitempty"` // which hosts it is for; "" is all
 	SHA256   string `json:"sha256"`
 	Size     int64  `json:"size"`
-}
-
-// List is what a list that parts name by its URL was when the bundle was signed.
-type List struct {
-	Name   string `json:"name"`
-	URL    string `json:"url"`
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
 }
 
 // Encode is the one text of a manifest, of which the hash is signed.
@@ -164,51 +162,55 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%s is %w: %d parts and %d lists, at most %d of each", what, ErrTooLarge, len(m.Parts), len(m.Lists), maxParts)
 	}
 	names := map[string]bool{}
-	var bytes int64
-	for _, f := range m.Files() {
-		switch {
-		case f.Path == "" || path.Clean("/" + f.Path)[1:] != f.Path || strings.ContainsAny(f.Path, "\\\x00\n") || len(f.Path) > 255:
-			return fmt.Errorf("%s is %w: path %.80q", what, ErrMalformed, f.Path)
-		case names[f.Path]:
-			return fmt.Errorf("%s is %w: path %q twice", what, ErrMalformed, f.Path)
-		case !isHash(f.SHA256) || f.Size < 0:
-			return fmt.Errorf("%s is %w: %s has no hash", what, ErrMalformed, f.Path)
-		case f.Size > MaxFile:
-			return fmt.Errorf("%s is %w: %d bytes, at most %d", f.Path, ErrTooLarge, f.Size, MaxFile)
-		}
-		names[f.Path] = true
-		bytes += f.Size
+	texts, err := m.bytes(append([]File{m.FleetFile}, m.Parts...), MaxFile, names)
+	if err != nil {
+		return err
 	}
-	if bytes > MaxFiles {
-		return fmt.Errorf("the bundle is %w: its parts have %d bytes, at most %d", ErrTooLarge, bytes, MaxFiles)
-	}
-	bytes = 0
-	for _, l := range m.Lists {
-		switch {
-		case !isHash(l.SHA256) || l.Size < 0:
-			return fmt.Errorf("%s is %w: list %.80q has no hash", what, ErrMalformed, l.Name)
-		case l.Size > MaxList:
-			return fmt.Errorf("list %q is %w: %d bytes, at most %d", l.Name, ErrTooLarge, l.Size, MaxList)
-		}
-		bytes += l.Size
-	}
-	if bytes > MaxLists {
-		return fmt.Errorf("the bundle is %w: its lists have %d bytes, at most %d", ErrTooLarge, bytes, MaxLists)
+	lists, err := m.bytes(m.Lists, MaxList, names)
+	switch {
+	case err != nil:
+		return err
+	case texts > MaxFiles:
+		return fmt.Errorf("the bundle is %w: its parts have %d bytes, at most %d", ErrTooLarge, texts, MaxFiles)
+	case lists > MaxLists:
+		return fmt.Errorf("the bundle is %w: its lists have %d bytes, at most %d", ErrTooLarge, lists, MaxLists)
 	}
 	return nil
 }
 
-// Files are fleet.yaml and the parts.
-func (m *Manifest) Files() []File { return append([]File{m.FleetFile}, m.Parts...) }
+// bytes are those of files, each of at most so many; names are those of the files before.
+func (m *Manifest) bytes(files []File, most int64, names map[string]bool) (sum int64, err error) {
+	const what = "the manifest"
+	for _, f := range files {
+		switch {
+		case f.Path == "" || path.Clean("/" + f.Path)[1:] != f.Path || strings.ContainsAny(f.Path, "\\\x00\n") || len(f.Path) > 255:
+			return 0, fmt.Errorf("%s is %w: path %.80q", what, ErrMalformed, f.Path)
+		case names[f.Path]:
+			return 0, fmt.Errorf("%s is %w: path %q twice", what, ErrMalformed, f.Path)
+		case !isHash(f.SHA256) || f.Size < 0:
+			return 0, fmt.Errorf("%s is %w: %s has no hash", what, ErrMalformed, f.Path)
+		case f.Size > most:
+			return 0, fmt.Errorf("%s is %w: %d bytes, at most %d", f.Path, ErrTooLarge, f.Size, most)
+		}
+		names[f.Path] = true
+		sum += f.Size
+	}
+	return sum, nil
+}
 
-// Select is what a host with these labels needs of a bundle: fleet.yaml, and each part
-// that is for it.
+// Files are fleet.yaml, the parts and the lists.
+func (m *Manifest) Files() []File {
+	return slices.Concat([]File{m.FleetFile}, m.Parts, m.Lists)
+}
+
+// Select is what a host with these labels needs of a bundle: fleet.yaml, and each part and
+// list that is for it.
 func (m *Manifest) Select(host string, labels map[string]string) ([]File, error) {
 	all := map[string]string{}
 	maps.Copy(all, labels)
 	all["host"] = host
-	need := []File{m.FleetFile}
-	for _, f := range m.Parts {
+	var need []File
+	for _, f := range m.Files() {
 		if f.Selector != "" {
 			s, err := selector.Parse(f.Selector)
 			if err != nil {
@@ -225,9 +227,6 @@ func (m *Manifest) Select(host string, labels map[string]string) ([]File, error)
 
 // Check says whether a file is the one that was signed.
 func (f File) Check(data []byte) error { return checkHash(f.Path, f.SHA256, f.Size, data) }
-
-// Check says whether a list is the one that was signed.
-func (l List) Check(data []byte) error { return checkHash("list "+l.Name, l.SHA256, l.Size, data) }
 
 func isHash(text string) bool {
 	raw, err := hex.DecodeString(text)

@@ -374,8 +374,8 @@ func TestManifestLimits(t *testing.T) {
 	}{
 		"1 GiB part":    {func(m *Manifest) { m.Parts = []File{{"p.yaml", "", m.FleetFile.SHA256, 1 << 30}} }, ErrTooLarge},
 		"1 GiB bundle":  {func(m *Manifest) { m.Parts = manyFiles(256, MaxFile) }, ErrTooLarge},
-		"1 TiB lists":   {func(m *Manifest) { m.Lists = make([]List, 5); fillLists(m.Lists, MaxList) }, ErrTooLarge},
-		"large list":    {func(m *Manifest) { m.Lists = make([]List, 1); fillLists(m.Lists, MaxList+1) }, ErrTooLarge},
+		"1 TiB lists":   {func(m *Manifest) { m.Lists = make([]File, 5); fillLists(m.Lists, MaxList) }, ErrTooLarge},
+		"large list":    {func(m *Manifest) { m.Lists = make([]File, 1); fillLists(m.Lists, MaxList+1) }, ErrTooLarge},
 		"many parts":    {func(m *Manifest) { m.Parts = manyFiles(maxParts+1, 0) }, ErrTooLarge},
 		"outside":       {func(m *Manifest) { m.FleetFile.Path = "../fleet.yaml" }, ErrMalformed},
 		"absolute":      {func(m *Manifest) { m.FleetFile.Path = "/etc/passwd" }, ErrMalformed},
@@ -418,8 +418,8 @@ func manyFiles(n int, size int64) (all []File) {
 	return all
 }
 
-func fillLists(all []List, size int64) {
+func fillLists(all []File, size int64) {
 	for i := range all {
-		all[i] = List{"l", "https://example.net/l", HashOf(nil), size}
+		all[i] = File{fmt.Sprintf("trust/lists/l-%d.txt", i), "", HashOf(nil), size}
 	}
 }

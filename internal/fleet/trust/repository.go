@@ -259,7 +259,7 @@ type Signing struct {
 	Level   int    // of the language that the files need
 	File    File   // fleet.yaml
 	Parts   []File // in the order of their names
-	Lists   []List
+	Lists   []File
 	Texts   map[string][]byte // the bytes of these by their hash, which the repository keeps
 	Floor   int64             // the lowest bundle that hosts may enforce; 0 leaves it
 	Restore bool              // a new incarnation: an older database has been restored

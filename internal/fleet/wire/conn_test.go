@@ -14,6 +14,8 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klauspost/compress/zstd"
+
 	"sluice/internal/base/testseed"
 )
 
@@ -204,33 +206,66 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestPatch: of a list of which a hundredth changed, little goes over the wire.
-func TestPatch(t *testing.T) {
-	t.Parallel()
+// changedList is a list of prefixes, and the same with every hundredth another one.
+func changedList(t testing.TB, lines int) (from, to []byte) {
 	random := testseed.Rand(t)
-	var from, to bytes.Buffer
-	for range 60_000 {
+	for range lines {
 		n := random.Uint32()
 		line := fmt.Sprintf("%d.%d.%d.0/24\n", byte(n), byte(n>>8), byte(n>>16))
-		from.WriteString(line)
+		from = append(from, line...)
 		if random.IntN(100) == 0 {
 			line = fmt.Sprintf("10.%d.%d.0/24\n", byte(n>>16), byte(n>>24))
 		}
-		to.WriteString(line)
+		to = append(to, line...)
 	}
-	patch, err := Patch(from.Bytes(), to.Bytes())
+	return from, to
+}
+
+// BenchmarkPatch makes and takes the patch of 3.8 MB.
+func BenchmarkPatch(b *testing.B) {
+	from, to := changedList(b, 254_000)
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var patch []byte
+	for _, c := range []struct {
+		name string
+		do   func() error
+	}{
+		{"make", func() (err error) { patch, err = Patch(from, to); return err }},
+		{"take", func() error { _, err := Unpatch(patch, from, MostBlob); return err }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				if err := c.do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(to)), "bytes")
+			b.ReportMetric(float64(len(enc.EncodeAll(to, nil))), "compressed")
+			b.ReportMetric(float64(len(patch)), "patch")
+		})
+	}
+}
+
+// TestPatch: of a list of which a hundredth changed, little goes over the wire.
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	from, to := changedList(t, 60_000)
+	patch, err := Patch(from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes instead of %d", len(patch), to.Len())
-	if len(patch) > to.Len()/50 {
-		t.Errorf("the patch has %d bytes of %d", len(patch), to.Len())
+	t.Logf("%d bytes instead of %d", len(patch), len(to))
+	if len(patch) > len(to)/50 {
+		t.Errorf("the patch has %d bytes of %d", len(patch), len(to))
 	}
-	got, err := Unpatch(patch, from.Bytes(), MostBlob)
-	if err != nil || !bytes.Equal(got, to.Bytes()) {
+	got, err := Unpatch(patch, from, MostBlob)
+	if err != nil || !bytes.Equal(got, to) {
 		t.Error("the patch makes something else", err)
 	}
-	if got, err := Unpatch(patch, to.Bytes(), MostBlob); err == nil && bytes.Equal(got, to.Bytes()) {
+	if got, err := Unpatch(patch, to, MostBlob); err == nil && bytes.Equal(got, to) {
 		t.Error("what it starts from is all the same")
 	}
 }

@@ -36,6 +36,9 @@ type View struct {
 	Labels  map[string]string
 	Members map[string][]Range // by sets with hosts or guests; those of other names count for nothing
 	Guests  []Guest
+	// Lists is the folder of what URLs of sets served when the policy was signed; nil: the
+	// host asks for all lists itself.
+	Lists *Word
 }
 
 // Guest is a machine on the host. What is written in no file has no places.

@@ -56,6 +56,7 @@ var fleetShapes = []*source.Shape{
 			{Name: "labels", Shape: "labels", Doc: "Its labels, which say which parts are of it."},
 			{Name: "members", Shape: "members", Doc: "What the sets by `hosts` and `guests` hold now, by their names. A set that is not named is empty, and a name that no set has counts for nothing."},
 			{Name: "guests", Shape: "own-guests", Doc: "The machines on this host, by name."},
+			{Name: "lists", Shape: "path", Doc: "The folder of what each `url` without `refresh` served when the policy was signed, relative to this file. No server is asked for these."},
 		},
 		Examples: []string{"version: 1\nfleet: fleet.yaml\nhost: web-1\nlabels: {role: web, env: prod}\nmembers: {web: [203.0.113.5, \"2001:db8:7::5\"]}"},
 	},

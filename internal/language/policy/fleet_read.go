@@ -276,6 +276,10 @@ func (f *file) hostView(root *yaml.Node) {
 			}
 		case "guests":
 			v.Guests = f.guestsOf(e.Value)
+		case "lists":
+			if text, ok := f.Text(e.Value, "lists"); ok {
+				v.Lists = &Word{f.At(e.Value), text}
+			}
 		}
 	}
 	name, ok := f.Text(fleet, "fleet")

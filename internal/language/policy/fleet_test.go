@@ -490,3 +490,26 @@ func TestOnlyGuests(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What a URL served when the policy was signed is read, unless hosts ask for it.
+func TestSignedLists(t *testing.T) {
+	texts := changed(map[string]string{
+		"parts/10-base.yaml": "version: 1\nsets: {own: {url: 'https://example.net/a', refresh: 1h}, some: {url: 'https://example.net/a'}}\ninput: {default: drop, rules: ['allow ssh from [own, some]']}\n",
+		"parts/50-db.yaml":   "version: 1\nhosts: role=db\n", "at/host.yaml": "version: 1\nfleet: ../fleet.yaml\nhost: db-1\nlists: signed\n",
+	})
+	p, err := LoadTexts("at/host.yaml", texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, some := p.Set("own"), p.Set("some"); own.File != nil || some.URL == nil || some.FilePath() != "at/signed/"+SignedList("some", "https://example.net/a") {
+		t.Errorf("%+v %+v", own, some)
+	}
+	if _, files := p.Files(); len(files) != 1 {
+		t.Errorf("%q", files)
+	}
+	delete(texts, "at/host.yaml")
+	texts["host.yaml"] = []byte("version: 1\nfleet: fleet.yaml\nhost: db-1\n")
+	if p, err := LoadTexts("host.yaml", texts); err != nil || p.Set("some").File != nil {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,7 +42,17 @@ func (f *file) set(e source.Entry) {
 		f.setKey(s, k)
 	}
 	f.setContent(e, s, by, content, len(f.errs) == before)
+	if v := f.view; v != nil && v.Lists != nil && s.URL != nil && s.Refresh == 0 {
+		s.File = &Word{v.Lists.Pos, filepath.Join(v.Lists.Text, SignedList(s.Name, s.URL.Text))}
+	}
 	f.after(func() { f.checkSet(s) })
+}
+
+// SignedList is the name of the file, in the folder of a view's lists, of what a set's URL
+// served when the policy was signed.
+func SignedList(set, url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return set + "-" + hex.EncodeToString(sum[:6]) + ".txt"
 }
 
 func (f *file) setKey(s *Set, k source.Entry) {

@@ -63,7 +63,8 @@ type Range struct {
 // Set is a named group of addresses or of endpoints. Exactly one of Elements,
 // File, URL, Countries/Continents, Union, Endpoints, Hosts, Guests says what is in
 // it (Countries and Continents may stand together); Except may follow any of
-// these but Endpoints.
+// these but Endpoints. File beside URL is what the URL served when the policy was
+// signed, which is read instead.
 type Set struct {
 	Pos        Pos
 	Name       string

@@ -30,7 +30,7 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 				return nil, err
 			}
 		}
-		if s.URL != nil {
+		if s.URL != nil && s.File == nil {
 			if err := in.hashList(s, opt.Lists); err != nil {
 				return nil, err
 			}

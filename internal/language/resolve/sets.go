@@ -45,10 +45,10 @@ func (r *resolver) set(s *policy.Set) *Set {
 	for _, e := range s.Elements {
 		add(e.Range)
 	}
-	if s.File != nil {
+	switch {
+	case s.File != nil:
 		r.file(s, add)
-	}
-	if s.URL != nil {
+	case s.URL != nil:
 		r.list(s, add)
 	}
 	out.Living = out.Living || s.File != nil && exact > 0 && exact <= editedInPlace

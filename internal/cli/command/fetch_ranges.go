@@ -1,8 +1,7 @@
-package cli
+package command
 
 import (
 	"errors"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,12 +12,12 @@ import (
 	"sluice/internal/system/kernel/confine"
 )
 
-// fetchRanges is the command line of the process that fetches lists and country data
-// and reads them.
-var fetchRanges = []string{"sluice", "fetch-ranges"}
+// FetchRanges is the command line of the process that fetches lists and country data
+// and reads them, for the program of that name.
+func FetchRanges(program string) []string { return []string{program, "fetch-ranges"} }
 
-// newFetchRanges is the body of that process.
-func newFetchRanges() *cobra.Command {
+// NewFetchRanges is the body of that process.
+func NewFetchRanges() *cobra.Command {
 	return &cobra.Command{
 		Use:   "fetch-ranges",
 		Short: "Fetch a list or country data, and hand back plain ranges",
@@ -38,9 +37,4 @@ Exit status: 0 answered, 2 it failed.`,
 			return apart.Serve(cmd.Context(), cmd.InOrStdin(), os.Stdout, readers, lacks)
 		},
 	}
-}
-
-// readApart is that process, with warnings to a writer.
-func readApart(w io.Writer) apart.Process {
-	return apart.Process{Command: fetchRanges, Unconfined: apart.Once(func(text string) { warn(w, text) })}
 }
