@@ -110,6 +110,7 @@ type Member struct {
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
 
+	once       sync.Once
 	mu         sync.Mutex
 	state      State
 	saved      []byte
@@ -127,14 +128,20 @@ type Member struct {
 
 // Run follows the fleet until the context ends.
 func (m *Member) Run(ctx context.Context) error {
-	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	m.load()
+	m.once.Do(m.begun)
 	m.observe(ctx)
 	m.running.Go(func() { m.connect(ctx) })
 	m.running.Go(func() { m.poll(ctx) })
 	m.pursueAll(ctx)
 	m.running.Wait()
 	return nil
+}
+
+// begun is before all else that a Member does. Who looks at it, or tells it what was found,
+// may come before Run.
+func (m *Member) begun() {
+	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	m.load()
 }
 
 // note tells an error once.
@@ -303,6 +310,7 @@ const detachedName = "detached.json"
 // Look is to be called when the host was detached, or attached again: what was confirmed
 // need not be what runs.
 func (m *Member) Look() {
+	m.once.Do(m.begun)
 	m.update(func(s *State) {
 		if s.Report.State == wire.StateConfirmed {
 			s.Done = aim{}

@@ -17,7 +17,7 @@ import (
 // What is desired comes into force, each step told in its order.
 func TestConfirmed(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
-		s.kernel.takes = time.Second
+		s.set(func() { s.kernel.takes = time.Second })
 		_, end := s.member()
 		defer end()
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller", "tcp 192.0.2.7:443"}})
@@ -62,25 +62,25 @@ func TestNotTaken(t *testing.T) {
 		late.Rollout = 9
 		s.push(&wire.Message{Desired: &late})
 		synctest.Wait()
-		if r := s.reports[len(s.reports)-1]; r.Rollout == 9 {
+		if r := s.last(); r.Rollout == 9 {
 			t.Fatalf("a lower revision was taken: %+v", r)
 		}
 
 		signed := s.trusted
 		s.push(&wire.Message{Trust: &wire.Trust{Timestamp: []byte("{}"), Snapshot: signed.Snapshot, Targets: signed.Targets}})
 		synctest.Wait()
-		if r := s.reports[len(s.reports)-1]; !strings.Contains(r.Error, "malformed") && !strings.Contains(r.Error, "not signed") {
+		if r := s.last(); !strings.Contains(r.Error, "malformed") && !strings.Contains(r.Error, "not signed") {
 			t.Fatalf("%+v", r)
 		}
 
 		two := s.sign("two")
-		s.tampered = true
+		s.set(func() { s.tampered = true })
 		s.desire(wire.Desired{Bundle: two, Rollout: 3})
 		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {
 			t.Fatalf("%+v", r)
 		}
 		s.runs("one")
-		s.tampered = false
+		s.set(func() { s.tampered = false })
 		s.await(wire.StateConfirmed, 20*time.Minute) // once the controller gives what was signed
 		s.runs("two")
 
@@ -95,17 +95,57 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
+// What cannot be written down, or is too old by the host's clock, is reported, and is there a
+// minute after that is over, though nobody tells the host.
+func TestTakenAfterAll(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		reports := func(why string) {
+			t.Helper()
+			synctest.Wait()
+			if r := s.last(); !strings.Contains(r.Error, why) || r.Running != 1 {
+				t.Fatalf("%+v", r)
+			}
+		}
+		check(t, os.Rename(s.dir, s.dir+".away"))
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		reports("no such file")
+		time.Sleep(time.Hour)
+		reports("no such file")
+		s.runs("one")
+		check(t, os.Rename(s.dir+".away", s.dir))
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("two")
+
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if r := s.last(); !strings.Contains(r.Error, "expired") {
+			t.Fatalf("%+v", r)
+		}
+		s.freshen()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if r := s.last(); r.Error != "" {
+			t.Fatalf("%+v", r)
+		}
+	})
+}
+
 // What the engine refuses is not asked again, unless by another roll-out.
 func TestRefusedOnce(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		_, end := s.member()
 		defer end()
-		s.kernel.refuse = "the policy breaks 1 line of /etc/sluice/guard.yaml"
+		s.set(func() { s.kernel.refuse = "the policy breaks 1 line of /etc/sluice/guard.yaml" })
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "guard.yaml") {
 			t.Fatalf("%+v", r)
 		}
-		s.kernel.refuse = ""
+		s.set(func() { s.kernel.refuse = "" })
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		time.Sleep(time.Hour)
 		s.await(wire.StateRefused, time.Minute)
@@ -144,7 +184,7 @@ func TestReverted(t *testing.T) {
 				if !strings.Contains(r.Error, c.want) || r.Running != 1 || r.Proved.IsZero() {
 					t.Fatalf("%+v", r)
 				}
-				s.kernel.severs, s.kernel.kills, s.kernel.failed = false, false, ""
+				s.set(func() { s.kernel.severs, s.kernel.kills, s.kernel.failed = false, false, "" })
 				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: probes})
 				time.Sleep(time.Hour)
 				s.runs("one") // not again by the same roll-out
@@ -179,7 +219,9 @@ func TestEnrolledAnew(t *testing.T) {
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
 		end()
-		s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		s.set(func() {
+			s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		})
 		s.enrolled, s.reports = time.Now().Add(time.Hour), nil
 		_, end = s.member()
 		defer end()
@@ -196,7 +238,7 @@ func TestDrift(t *testing.T) {
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
 		const differs = "tcp to port 9999: meant drop (%sparts/10-base.yaml:3 default: drop), the kernel accept"
-		s.kernel.differs = fmt.Sprintf(differs, m.folder(1)+"/")
+		s.set(func() { s.kernel.differs = fmt.Sprintf(differs, m.folder(1)+"/") })
 		s.desire(wire.Desired{Bundle: 1, Rollout: 2, Probes: []string{"controller"}})
 		r := s.await(wire.StateConfirmed, time.Minute)
 		if r.Drift != fmt.Sprintf(differs, "") || !r.Proved.IsZero() { // by the file's name in the repository
@@ -217,11 +259,11 @@ func TestSuperseded(t *testing.T) {
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
 		two := s.sign("two")
-		s.kernel.kills = true
+		s.set(func() { s.kernel.kills = true })
 		s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 600})
 		time.Sleep(20 * time.Second)
-		s.kernel.kills = false
-		s.cut, s.dead = false, false
+		s.set(func() { s.kernel.kills = false })
+		s.set(func() { s.cut, s.dead = false, false })
 		three := s.sign("three")
 		s.desire(wire.Desired{Bundle: three, Rollout: 3})
 		s.await(wire.StateConfirmed, 10*time.Minute)
@@ -238,13 +280,13 @@ func TestRestart(t *testing.T) {
 				s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 				s.await(wire.StateConfirmed, time.Minute)
 				two := s.sign("two")
-				s.kernel.kills = true
+				s.set(func() { s.kernel.kills = true })
 				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 60})
 				time.Sleep(5 * time.Second)
 				end()
-				s.kernel.kills = false
+				s.set(func() { s.kernel.kills = false })
 				if away < time.Minute {
-					s.cut, s.dead = false, false
+					s.set(func() { s.cut, s.dead = false, false })
 				}
 				time.Sleep(away)
 				_, end = s.member()
@@ -351,11 +393,11 @@ func TestSilentDeath(t *testing.T) {
 		defer end()
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
-		s.dead = true
+		s.set(func() { s.dead = true })
 		two := s.sign("two")
 		s.desire(wire.Desired{Bundle: two, Rollout: 2}) // pushed into nothing
 		time.Sleep(46 * time.Second)
-		s.dead = false
+		s.set(func() { s.dead = false })
 		s.await(wire.StateConfirmed, 31*time.Second)
 		if len(s.hellos) != 2 {
 			t.Fatalf("%d streams", len(s.hellos))
@@ -378,10 +420,10 @@ func TestDrained(t *testing.T) {
 				t.Fatalf("%d streams after the drain of %d", len(s.hellos), n)
 			}
 		}
-		s.cut = true
+		s.set(func() { s.cut = true })
 		s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
 		time.Sleep(10 * time.Second)
-		s.cut = false
+		s.set(func() { s.cut = false })
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
 		if len(s.hellos) != 10 {
@@ -398,7 +440,9 @@ func TestDetached(t *testing.T) {
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
 		check(t, os.WriteFile(filepath.Join(s.dir, detachedName), nil, 0o600))
-		s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		s.set(func() {
+			s.kernel.runs, s.kernel.files = append(s.kernel.runs, "own"), append(s.kernel.files, "/etc/sluice/policy.yaml")
+		})
 		m.Look()
 		two := s.sign("two")
 		s.desire(wire.Desired{Bundle: two, Rollout: 2})

@@ -321,6 +321,7 @@ const foundTime = time.Hour
 // Found takes what the agent's watch over the rules found last: how what runs differs from
 // what was meant, in packets; "" says that it was proved not to.
 func (m *Member) Found(differs string) {
+	m.once.Do(m.begun)
 	differs = m.known(differs)
 	differs = differs[:min(len(differs), mostSaid)]
 	now := Now().Truncate(time.Second)

@@ -100,7 +100,25 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
+// set changes what the controller, the network or the kernel do from now on.
+func (s *stage) set(change func()) {
+	s.kernel.mu.Lock()
+	defer s.kernel.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// last is the report that came last.
+func (s *stage) last() wire.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reports[len(s.reports)-1]
+}
+
 func (s *stage) file(path, text string) trust.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.blobs[wire.Hash([]byte(text))] = []byte(text)
 	return trust.File{Path: path, SHA256: wire.Hash([]byte(text)), Size: int64(len(text))}
 }
@@ -111,7 +129,9 @@ func (s *stage) sign(part string) int64 {
 	s.next.Parts = []trust.File{s.file("parts/10-base.yaml", part)}
 	signed := must(s.repository.Sign(s.next, time.Now(), s.policy))
 	for _, text := range must(s.repository.Manifests()) {
+		s.mu.Lock()
 		s.blobs[wire.Hash(text)] = text
+		s.mu.Unlock()
 	}
 	s.publish()
 	return signed.Bundle.Number
@@ -156,8 +176,9 @@ func (s *stage) desire(d wire.Desired) {
 		d.Order.Incarnation = s.online.State().Incarnation
 	}
 	s.desired = d
+	signed := s.trusted
 	s.mu.Unlock()
-	s.push(&wire.Message{Trust: &s.trusted})
+	s.push(&wire.Message{Trust: &signed})
 	s.push(&wire.Message{Desired: &d})
 }
 

@@ -113,7 +113,10 @@ func (m *Member) now() State {
 }
 
 // Report is where the host is.
-func (m *Member) Report() wire.Report { return m.now().Report }
+func (m *Member) Report() wire.Report {
+	m.once.Do(m.begun)
+	return m.now().Report
+}
 
 // detached says whether somebody applied a policy of his own.
 func (m *Member) detached() bool {

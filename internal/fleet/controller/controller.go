@@ -139,6 +139,7 @@ func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
 		return err
 	}
 	defer os.Remove(api.Socket(c.Dir))
+	c.listens = agents.Addr().String()
 	commands := c.commands()
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -167,7 +168,6 @@ func end(ctx context.Context, s *http.Server) {
 // Serve serves agents on a listener of TCP until ctx ends. Then it tells them to come back,
 // and ends.
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
-	c.listens = agents.Addr().String()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight} {

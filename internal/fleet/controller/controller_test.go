@@ -279,6 +279,8 @@ func TestStates(t *testing.T) {
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateProved, Running: 1, Proved: now}, api.Stale, "in force and not confirmed"},
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1}, api.Stale, "not proved"},
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: now, Verified: now, Mark: "m"}, api.Proved, ""},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: now, Verified: now, Mark: "m", Error: "the disk is full"}, api.Proved, "it takes nothing new: the disk is full"},
+		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateNone, Error: "the disk is full"}, api.Stale, "and it runs none: the disk is full"},
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Drift: "tcp/22 from 192.0.2.1 passes"}, api.Drift, "tcp/22 from 192.0.2.1"},
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateReverted, Error: "the probe failed"}, api.Refused, "bundle 1 was reverted: the probe failed"},
 		{wire.Report{Bundle: 1, Rollout: 1, State: wire.StateRefused, Error: "guard.yaml"}, api.Refused, "bundle 1 was refused: guard.yaml"},

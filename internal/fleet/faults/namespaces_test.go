@@ -99,6 +99,32 @@ func (f *real) cutOff(to, from bool) {
 	f.mend()
 }
 
+// TestChangedByHand has somebody do on hosts what no fleet does: packets show it, and the
+// promises are broken.
+func TestChangedByHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long form only: it judges the tests, and nothing else")
+	}
+	t.Parallel()
+	f := newReal(t, "")
+	f.join()
+	for i, rule := range []string{"flush ruleset", "insert rule inet sluice input tcp dport " + fmt.Sprint(firstPort+2) + " accept"} {
+		f.machines[i].space.MustRun("nft", strings.Fields(rule)...)
+		f.until("packets show it", func() string {
+			if is := f.machines[i].enforces(); is == 1 {
+				return f.machines[i].id
+			}
+			return ""
+		})
+	}
+	broken := fmt.Sprint(f.judged())
+	for _, want := range []string{"web-1 enforces nothing any more, after bundle 1", "web-2 enforces bundle -1, which nobody signed"} {
+		if !strings.Contains(broken, want) {
+			t.Errorf("%s: %s", want, broken)
+		}
+	}
+}
+
 // confine puts a folder, which nobody uses now, on a file system of so many megabytes.
 func (f *real) confine(dir string, megabytes int) {
 	f.Helper()
@@ -177,6 +203,11 @@ func (f *real) clockOff(by time.Duration) {
 		h.start()
 	}
 	h.hears("the clock here says")
+	if by > 0 { // with one that is behind it believes no controller, and is offline
+		f.until("the controller says so", func() string {
+			return h.shown(func(s string) bool { return strings.Contains(s, "the clock here says") })
+		})
+	}
 	if is := h.enforces(); is != 1 {
 		f.Errorf("with a wrong clock %s enforces bundle %d", h.id, is)
 	}

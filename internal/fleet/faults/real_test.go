@@ -327,22 +327,26 @@ func (f *real) end() {
 // judge ends the fleet, and holds its history against what was promised.
 func (f *real) judge() {
 	f.Helper()
-	if f.unwatch != nil {
-		f.unwatch()
-	}
-	f.watching.Wait()
-	f.harvest()
-	s := must(store.OpenExisting(f.Context(), f.database))
-	defer func() { check(s.Close()) }()
-	finds(f.Context(), &f.history, s)
-	sorting.StableBy(f.history.events, func(a, b Event) int { return a.At.Truncate(time.Microsecond).Compare(b.At.Truncate(time.Microsecond)) })
-	broken := Check(&f.history)
+	broken := f.judged()
 	if len(broken) > 0 {
 		f.tell()
 	}
 	for _, v := range broken {
 		f.Error(v)
 	}
+}
+
+func (f *real) judged() []Violation {
+	if f.unwatch != nil {
+		f.unwatch()
+	}
+	f.watching.Wait()
+	f.harvest()
+	s := must(store.OpenExisting(f.Context(), f.database))
+	finds(f.Context(), &f.history, s)
+	check(s.Close())
+	sorting.StableBy(f.history.events, func(a, b Event) int { return a.At.Truncate(time.Microsecond).Compare(b.At.Truncate(time.Microsecond)) })
+	return Check(&f.history)
 }
 
 // cut has the router lose what goes from one address to another.
