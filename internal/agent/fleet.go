@@ -74,6 +74,9 @@ func (s *space) awaitMembership(watcher *fsnotify.Watcher, m *fleet.Member) {
 		case e := <-watcher.Events:
 			switch filepath.Base(e.Name) {
 			case "host.json":
+				if is, err := s.Host.Membership(); err == nil && is != nil && m != nil && is.Enrolled.Equal(m.Enrolled) {
+					continue // it has other labels, by the fleet's own order
+				}
 				return
 			case "detached.json":
 				if m != nil {
@@ -101,6 +104,14 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 	}
 	return &fleet.Member{
 		Dir: dir, Host: is.Host, Labels: is.Labels, Enrolled: is.Enrolled, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew,
+		Relabel: func(labels map[string]string) error {
+			is, err := s.Host.Membership()
+			if is == nil || err != nil {
+				return err
+			}
+			is.Labels = labels
+			return s.Host.KeepMembership(is)
+		},
 		Level: policy.Level, Version: s.Host.Version, Instance: rand.Text(), Note: s.note, Times: fleet.Usual,
 	}, nil
 }

@@ -63,7 +63,7 @@ func (m *Member) prefetch(ctx context.Context, d *wire.Desired) error {
 	if d.Prefetch == nil {
 		return nil
 	}
-	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Prefetch.Bundle, Rollout: d.Prefetch.Rollout}
+	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Prefetch.Bundle, Rollout: d.Prefetch.Rollout, Labels: m.now().Labels}
 	if now := m.now(); now.Aim == a && now.Report.State == wire.StateFetched {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error)
 
 // selected are the files that this host needs, all of which have to be there.
 func (m *Member) selected(manifest *trust.Manifest) ([]trust.File, error) {
-	files, err := manifest.Select(m.Host, m.Labels)
+	files, err := manifest.Select(m.Host, m.labels())
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (m *Member) view(dir string, members map[string][]string) ([]byte, error) {
 		Labels  map[string]string   `yaml:"labels,omitempty"`
 		Members map[string][]string `yaml:"members,omitempty"`
 		Lists   string              `yaml:"lists,omitempty"`
-	}{1, "fleet.yaml", m.Host, m.Labels, members, lists}
+	}{1, "fleet.yaml", m.Host, m.labels(), members, lists}
 	return yaml.Marshal(out)
 }
 

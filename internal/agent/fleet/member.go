@@ -109,6 +109,8 @@ type Member struct {
 	Times       Times
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
+	// Relabel writes down the labels that the host has from now on, instead of Labels.
+	Relabel func(labels map[string]string) error
 
 	once       sync.Once
 	mu         sync.Mutex
@@ -122,6 +124,7 @@ type Member struct {
 	noted      string
 	distrusted string        // why what the controller shows is not believed
 	untaken    string        // why what it desires is not taken
+	unlabelled string        // why the order of labels that it shows is not taken
 	soon       chan struct{} // what is not taken is asked for again before the next poll
 	running    sync.WaitGroup
 }
@@ -198,10 +201,11 @@ func (m *Member) take(d *wire.Desired) {
 		return
 	}
 	m.doubt(&m.untaken, nil)
+	m.relabel(d.Labels)
 	m.mu.Lock()
 	before := m.state.Desired
 	m.state.Desired = *d
-	if m.aim != (aim{}) && m.aim != aimOf(d) {
+	if m.aim != (aim{}) && m.aim != m.state.aimOf(d) {
 		m.end(errNewer)
 	}
 	m.mu.Unlock()

@@ -30,7 +30,7 @@ func (m *Member) pursueAll(ctx context.Context) {
 		d := m.state.Desired
 		var doing context.Context
 		doing, m.end = context.WithCancelCause(ctx)
-		m.aim = aimOf(&d)
+		m.aim = m.state.aimOf(&d)
 		m.mu.Unlock()
 		err := m.pursue(doing, &d)
 		m.mu.Lock()
@@ -80,11 +80,11 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 		return nil
 	}
 	switch now := m.now(); {
-	case d.Bundle == 0 || now.Done == aimOf(d):
-		m.report(func(r *wire.Report) { r.Order = d.Order })
+	case d.Bundle == 0 || now.Done == now.aimOf(d):
+		m.report(func(r *wire.Report) { r.Order, r.Labels = d.Order, now.Labels })
 		return m.prefetch(ctx, d)
-	case now.Aim != aimOf(d):
-		m.begin(aimOf(d), d, wire.StateNone)
+	case now.Aim != now.aimOf(d):
+		m.begin(now.aimOf(d), d, wire.StateNone)
 	default:
 		m.report(func(r *wire.Report) { r.Order = d.Order })
 	}
@@ -104,6 +104,9 @@ func (m *Member) begin(a aim, d *wire.Desired, state wire.State) {
 	m.update(func(s *State) {
 		s.Aim, s.Done = a, aim{}
 		r := &s.Report
+		if r.Labels != a.Labels { // what runs is of other parts
+			r.Labels, r.Proved = a.Labels, time.Time{}
+		}
 		r.Order, r.Rollout, r.Bundle, r.State, r.Error, r.Probes = d.Order, a.Rollout, a.Bundle, state, "", nil
 	})
 }
@@ -138,7 +141,7 @@ func (m *Member) fail(state wire.State, err error, final bool) {
 func distrusted(err error) bool {
 	for _, is := range []error{
 		trust.ErrMalformed, trust.ErrTooLarge, trust.ErrUnsigned, trust.ErrThreshold, trust.ErrBelowFloor, trust.ErrExpired,
-		trust.ErrForeignFleet, trust.ErrRolledBack, trust.ErrHash, trust.ErrLevel,
+		trust.ErrForeignFleet, trust.ErrWrongHost, trust.ErrRolledBack, trust.ErrHash, trust.ErrLevel,
 	} {
 		if errors.Is(err, is) {
 			return true

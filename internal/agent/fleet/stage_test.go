@@ -152,12 +152,16 @@ func (s *stage) freshen() {
 }
 
 // member starts the host's half, and gives what ends it.
-func (s *stage) member() (m *Member, end func()) {
+func (s *stage) member() (m *Member, end func()) { return s.prepared(func(*Member) {}) }
+
+// prepared is member, with something set before.
+func (s *stage) prepared(set func(*Member)) (m *Member, end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	m = &Member{
 		Dir: s.dir, Host: "web-1", Labels: map[string]string{"role": "web"}, Enrolled: s.enrolled, Trust: s.host, Controllers: s, Engine: s.kernel,
 		Level: 1, Version: "1", Instance: "1", Times: Usual, Note: func(err error) { s.t.Log(err) },
 	}
+	set(m)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

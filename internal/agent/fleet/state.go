@@ -25,6 +25,8 @@ type State struct {
 	Report  wire.Report  `json:"report"`
 	Aim     aim          `json:"aim"`  // what Report is about
 	Done    aim          `json:"done"` // that was confirmed, or is not tried again
+	// Labels is the hash of the order of labels that was taken last.
+	Labels string `json:"labels,omitempty"`
 	// Reached is when a controller answered last, and Lost since when none does.
 	Reached time.Time `json:"reached,omitzero"`
 	Lost    time.Time `json:"lost,omitzero"`
@@ -38,10 +40,11 @@ type aim struct {
 	Bundle      int64  `json:"bundle,omitempty"`
 	Rollout     int64  `json:"rollout,omitempty"`
 	Members     string `json:"members,omitempty"` // hash of the document
+	Labels      string `json:"labels,omitempty"`  // hash of the order that was taken; "": the token gave them
 }
 
-func aimOf(d *wire.Desired) aim {
-	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Bundle, Rollout: d.Rollout}
+func (s *State) aimOf(d *wire.Desired) aim {
+	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Bundle, Rollout: d.Rollout, Labels: s.Labels}
 	if d.Members != nil {
 		a.Members = d.Members.Sha256
 	}
@@ -115,7 +118,13 @@ func (m *Member) now() State {
 // Report is where the host is.
 func (m *Member) Report() wire.Report {
 	m.once.Do(m.begun)
-	return m.now().Report
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.state.Report
+	if r.Error == "" {
+		r.Error = m.unlabelled
+	}
+	return r
 }
 
 // detached says whether somebody applied a policy of his own.

@@ -118,7 +118,7 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 func (m *Member) hello(ctx context.Context) *wire.Hello {
 	trusted, report := m.Trust.State(), m.Report()
 	h := &wire.Hello{
-		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.Labels, Have: m.have(),
+		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
 		Root: trusted.RootVersion, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)

@@ -137,6 +137,23 @@ type Hosts struct {
 	Proved int `json:"proved"`
 }
 
+// LabelOrder defines model for LabelOrder.
+type LabelOrder struct {
+	// Order as it was signed
+	Order []byte `json:"order"`
+}
+
+// Labelled defines model for Labelled.
+type Labelled struct {
+	// Before the labels that it had
+	Before map[string]string `json:"before"`
+
+	// Changed false: the controller had the order already
+	Changed bool              `json:"changed"`
+	Host    string            `json:"host"`
+	Labels  map[string]string `json:"labels"`
+}
+
 // NewToken defines model for NewToken.
 type NewToken struct {
 	Expires time.Time `json:"expires"`
@@ -211,6 +228,9 @@ type HostsParams struct {
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
 
+// SetLabelsJSONRequestBody defines body for SetLabels for application/json ContentType.
+type SetLabelsJSONRequestBody = LabelOrder
+
 // RevokeJSONRequestBody defines body for Revoke for application/json ContentType.
 type RevokeJSONRequestBody = Why
 
@@ -234,6 +254,9 @@ type ServerInterface interface {
 	// Hosts Say which policy is proved on which host, since when, and why not.
 	// (GET /v1/hosts)
 	Hosts(w http.ResponseWriter, r *http.Request, params HostsParams)
+	// SetLabels Give a host other labels, by an order that the policy keys have signed.
+	// (PUT /v1/hosts/{host}/labels)
+	SetLabels(w http.ResponseWriter, r *http.Request, host string)
 	// Revoke End what a host and its keys may do, at once.
 	// (POST /v1/hosts/{host}/revoke)
 	Revoke(w http.ResponseWriter, r *http.Request, host string)
@@ -327,6 +350,32 @@ func (siw *ServerInterfaceWrapper) Hosts(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Hosts(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetLabels operation middleware
+func (siw *ServerInterfaceWrapper) SetLabels(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "host" -------------
+	var host string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "host", r.PathValue("host"), &host, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "host", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetLabels(w, r, host)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -576,6 +625,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/status", wrapper.Status)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/hosts", wrapper.Hosts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/hosts/{host}/revoke", wrapper.Revoke)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/hosts/{host}/labels", wrapper.SetLabels)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/tokens", wrapper.CreateToken)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/blobs/missing", wrapper.Missing)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/blobs/{sha256}", wrapper.PutBlob)

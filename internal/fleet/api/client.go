@@ -61,6 +61,11 @@ func (c *Client) Revoke(ctx context.Context, host, why string) error {
 	return err
 }
 
+// SetLabels gives a host other labels, by a signed order.
+func (c *Client) SetLabels(ctx context.Context, host string, order []byte) (*Labelled, error) {
+	return ask[Labelled](ctx, c, http.MethodPut, "/v1/hosts/"+url.PathEscape(host)+"/labels", LabelOrder{order})
+}
+
 // CreateToken lets hosts enrol.
 func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
 	_, err := ask[none](ctx, c, http.MethodPost, "/v1/tokens", t)

@@ -28,13 +28,7 @@ is asked: what is known of it is what its facts in the inventory say.`,
 		Args: cobra.NoArgs,
 		RunE: help,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			if inv, err := readInventory(cmd); err == nil && len(args) == 0 {
-				for i := range inv.Hosts {
-					names = append(names, inv.Hosts[i].Name)
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return hostNames(cmd, args)
 		},
 	}
 	addRepository(cmd.PersistentFlags())

@@ -143,14 +143,18 @@ func inventoryOf(files *revision, now *inventory.Inventory) (*inventory.Inventor
 	return inv, nil
 }
 
+func comparedOf(base string, d *classes.Comparison) *comparedJSON {
+	out := &comparedJSON{base, d.Opens(), []changeJSON{}, d.Unchanged, append([]string{}, d.Joined...), append([]string{}, d.Left...)}
+	for _, c := range d.Changes {
+		out.Changes = append(out.Changes, changeJSON{c.For, c.Hosts, c.Opens(), c.Brief(), append([]query.Change{}, c.Changes...), append([]string{}, c.Settings...)})
+	}
+	return out
+}
+
 func printCompared(cmd *cobra.Command, base string, d *classes.Comparison, markdown bool) error {
 	w := cmd.OutOrStdout()
 	if command.JSON(cmd) {
-		out := comparedJSON{base, d.Opens(), []changeJSON{}, d.Unchanged, append([]string{}, d.Joined...), append([]string{}, d.Left...)}
-		for _, c := range d.Changes {
-			out.Changes = append(out.Changes, changeJSON{c.For, c.Hosts, c.Opens(), c.Brief(), append([]query.Change{}, c.Changes...), append([]string{}, c.Settings...)})
-		}
-		return command.PrintJSON(w, out)
+		return command.PrintJSON(w, comparedOf(base, d))
 	}
 	if markdown {
 		printMarkdown(w, base, d)

@@ -44,6 +44,7 @@ Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
 	addController(cmd)
 	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
 	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
+	cmd.AddCommand(newPublishLabels())
 	return cmd
 }
 

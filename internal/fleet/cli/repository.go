@@ -102,6 +102,20 @@ func classify(ctx context.Context, cmd *cobra.Command) (*reading, error) {
 	return &reading{f, list, found}, err
 }
 
+// classed reads the fleet in a folder as it would be with other hosts.
+func classed(ctx context.Context, dir string, inv *inventory.Inventory, from *engine.Sources) (*reading, error) {
+	f, err := classes.Read(dir, nil, inv, from)
+	if err != nil {
+		return nil, err
+	}
+	list, found, err := f.Classes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{f, list, found}
+	return r, r.sound()
+}
+
 // sound is the error of hosts that have no policy, where there are any.
 func (r *reading) sound() error {
 	var wrong []check.Finding

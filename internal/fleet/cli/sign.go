@@ -64,6 +64,7 @@ a policy, a wrong key, or bad use.
 	addOffline(cmd)
 	flags.Bool("force", false, "take lists that have far fewer or far more addresses than before")
 	flags.Bool("dry-run", false, "show what would be signed, and sign nothing")
+	cmd.AddCommand(newSignLabels())
 	return cmd
 }
 

@@ -170,6 +170,15 @@ func (o operator) Revoke(w http.ResponseWriter, r *http.Request, host string) {
 	o.done(w, nil, err)
 }
 
+func (o operator) SetLabels(w http.ResponseWriter, r *http.Request, host string) {
+	asked, fine := in[api.LabelOrder](w, r)
+	if !fine {
+		return
+	}
+	made, err := o.label(r.Context(), who(r), host, asked.Order)
+	o.done(w, made, err)
+}
+
 func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 	t, fine := in[api.NewToken](w, r)
 	if !fine {

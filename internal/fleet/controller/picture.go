@@ -55,12 +55,12 @@ func (c *Controller) picture(h store.Host, d store.Desired, online map[string]hu
 		out.Address = there.From.String()
 		out.Seen = c.Now()
 	}
-	out.State, out.Reason, out.Since = judge(k, d, there, connected, c.Now())
+	out.State, out.Reason, out.Since = judge(k, h, d, there, connected, c.Now())
 	return out
 }
 
 // judge says how a host is, and why it is not proved.
-func judge(k known, d store.Desired, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
+func judge(k known, h store.Host, d store.Desired, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
 	r := &k.report
 	switch {
 	case !k.claimed.IsZero() && now.Sub(k.claimed) < claimTime:
@@ -75,12 +75,16 @@ func judge(k known, d store.Desired, there hub.Presence, connected bool, now tim
 		return api.Stale, "it has not reported yet", there.Since
 	case r.Drift != "":
 		return api.Drift, r.Drift, k.drifts
+	case unlabelled(h, r) != "":
+		return api.Stale, unlabelled(h, r), k.since
 	case r.Bundle == d.Bundle && r.Rollout == d.Rollout && (r.State == wire.StateRefused || r.State == wire.StateReverted):
 		return api.Refused, fmt.Sprintf("bundle %d was %s: %s", r.Bundle, r.State, said(r.Error)), k.since
 	case r.Running != d.Bundle && r.Bundle == d.Bundle:
 		return api.Stale, fmt.Sprintf("bundle %d is %s, %s%s", d.Bundle, r.State, runs(r.Running), because(r.Error)), k.since
 	case r.Running != d.Bundle:
 		return api.Stale, fmt.Sprintf("it has not answered to bundle %d, %s%s", d.Bundle, runs(r.Running), because(r.Error)), k.since
+	case r.Bundle == d.Bundle && (r.State == wire.StateNone || r.State == wire.StateFetched || r.State == wire.StateChecked):
+		return api.Stale, fmt.Sprintf("bundle %d is %s anew, and what it said to the host before is in force%s", d.Bundle, begun(r.State), because(r.Error)), k.since
 	case tried(r):
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not confirmed yet", d.Bundle), k.since
 	case r.Proved.IsZero():
@@ -90,6 +94,13 @@ func judge(k known, d store.Desired, there hub.Presence, connected bool, now tim
 		reason = "it takes nothing new: " + r.Error
 	}
 	return api.Proved, reason, r.Proved
+}
+
+func begun(s wire.State) string {
+	if s == wire.StateNone {
+		return "to be fetched"
+	}
+	return string(s)
 }
 
 func because(why string) string {

@@ -89,6 +89,7 @@ func (c *Controller) advance(ctx context.Context) error {
 	for _, id := range changed["desired"] {
 		c.tell(ctx, id)
 	}
+	c.tellOrdered(ctx, old, &next, changed["host"])
 	c.driver.look()
 	c.memberships()
 	return nil
@@ -170,7 +171,7 @@ func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, e
 		}
 		out.ConfirmSeconds, out.Probes = int(time.Duration(plan.Confirm).Seconds()), plan.Probes
 	}
-	out.Members = v.members
+	out.Members, out.Labels = v.members, v.hosts[id].LabelsOrder
 	return out, nil
 }
 

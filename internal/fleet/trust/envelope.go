@@ -8,11 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
-
-	"sluice/internal/base/selector"
 )
 
 // Kinds of live entries.
@@ -20,24 +17,12 @@ const (
 	KindMembers = "members" // of the sets by hosts and guests
 )
 
-// kindLabels is an order of the policy keys.
-const kindLabels = "labels"
-
 // liveBody is what a live key signs.
 type liveBody struct {
 	Fleet       string          `json:"fleet"`
 	Incarnation int64           `json:"incarnation"`
 	Seq         int64           `json:"seq"`
 	Payload     json.RawMessage `json:"payload"`
-}
-
-// LabelOrder gives a host other labels.
-type LabelOrder struct {
-	Fleet   string            `json:"fleet"`
-	Host    string            `json:"host"`
-	Number  int64             `json:"number"` // each greater than the one before: Unix milliseconds
-	Expires time.Time         `json:"expires"`
-	Labels  map[string]string `json:"labels"`
 }
 
 func payloadType(kind string) string { return "application/vnd.sluice." + kind + "+json" }
@@ -85,18 +70,28 @@ func seal(kind string, body any, by ...Signer) ([]byte, error) {
 	return json.Marshal(sealed)
 }
 
+// sealed is an envelope of a kind, of which nothing is verified.
+func sealed(kind string, envelope []byte) (*dsse.Envelope, error) {
+	what := "the " + kind
+	if err := shaped(what, envelope, MaxEnvelope); err != nil {
+		return nil, err
+	}
+	is := &dsse.Envelope{}
+	if err := strictly(what, envelope, is); err != nil {
+		return nil, err
+	}
+	if is.PayloadType != payloadType(kind) {
+		return nil, fmt.Errorf("%s are %w: the envelope is of %.80q", what, ErrMalformed, is.PayloadType)
+	}
+	return is, nil
+}
+
 // open verifies an envelope and decodes what is in it.
 func open(kind string, envelope []byte, keys []ed25519.PublicKey, threshold int, into any) error {
 	what := "the " + kind
-	if err := shaped(what, envelope, MaxEnvelope); err != nil {
+	sealed, err := sealed(kind, envelope)
+	if err != nil {
 		return err
-	}
-	sealed := &dsse.Envelope{}
-	if err := strictly(what, envelope, sealed); err != nil {
-		return err
-	}
-	if sealed.PayloadType != payloadType(kind) {
-		return fmt.Errorf("%s are %w: the envelope is of %.80q", what, ErrMalformed, sealed.PayloadType)
 	}
 	verifiers := make([]dsse.Verifier, 0, len(keys))
 	for _, key := range keys {
@@ -150,58 +145,4 @@ func (h *Host) Live(kind string, envelope []byte) (payload []byte, seq int64, er
 		}
 	}
 	return body.Payload, body.Seq, nil
-}
-
-// SealLabels signs an order that changes labels.
-func SealLabels(order LabelOrder, by ...Signer) ([]byte, error) {
-	return seal(kindLabels, order, by...)
-}
-
-// Labels opens an order of the policy keys for this host and returns the labels that it
-// has from now on. The same order again is no error.
-func (h *Host) Labels(envelope []byte, host string, now time.Time) (map[string]string, error) {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	keys, threshold := h.view.root.keys("targets")
-	var order LabelOrder
-	if err := open(kindLabels, envelope, keys, threshold, &order); err != nil {
-		return nil, err
-	}
-	const what = "the order of labels"
-	switch {
-	case order.Fleet != h.view.root.Fleet:
-		return nil, foreign(what, order.Fleet, h.view.root.Fleet)
-	case order.Host != host:
-		return nil, fmt.Errorf("%s is %w, %q", what, ErrWrongHost, order.Host)
-	case order.Number < h.kept.Order:
-		return nil, fmt.Errorf("%s is %w: number %d after %d", what, ErrRolledBack, order.Number, h.kept.Order)
-	case now.After(order.Expires):
-		return nil, expired(what, order.Expires, now)
-	}
-	if err := CheckLabels(order.Labels); err != nil {
-		return nil, err
-	}
-	if order.Number > h.kept.Order {
-		next := h.kept
-		next.Order = order.Number
-		if err := h.keep(next, h.view); err != nil {
-			return nil, err
-		}
-	}
-	return order.Labels, nil
-}
-
-const maxLabels = 64
-
-// CheckLabels says whether a host can have these labels: at most 64.
-func CheckLabels(labels map[string]string) error {
-	if len(labels) > maxLabels {
-		return fmt.Errorf("labels are %w: %d, at most %d", ErrTooLarge, len(labels), maxLabels)
-	}
-	for name, value := range labels {
-		if err := selector.CheckLabel(name, value); err != nil {
-			return fmt.Errorf("label %.70q=%.70q is %w: %s", name, value, ErrMalformed, err.Error())
-		}
-	}
-	return nil
 }

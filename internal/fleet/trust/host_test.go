@@ -357,11 +357,48 @@ func TestLabels(t *testing.T) {
 		{changed(func(o *LabelOrder) { o.Number = 4 }), ErrRolledBack},
 		{changed(func(o *LabelOrder) { o.Host = "web-2" }), ErrWrongHost},
 		{changed(func(o *LabelOrder) { o.Fleet = "example.org" }), ErrForeignFleet},
-		{changed(func(o *LabelOrder) { o.Expires = start.Add(-day) }), ErrExpired},
+		{changed(func(o *LabelOrder) { o.Number, o.Expires = 6, start.Add(-day) }), ErrExpired},
+		{make([]byte, maxOrder+1), ErrTooLarge},
 		{changed(func(o *LabelOrder) { o.Labels = map[string]string{"a b": ""} }), ErrMalformed},
 		{[]byte("{}"), ErrMalformed},
 	} {
 		is(t, errOf(h.Labels(c.envelope, "web-1", start)), c.want)
+	}
+}
+
+// Operators sign labels one after the other, and what one has not said counts for nothing.
+func TestSignLabels(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net", 2)
+	h := f.host()
+	labels := map[string]string{"role": "db"}
+	made, err := f.repository.SignLabels("web-1", labels, start, f.policy[0])
+	ok(t, err)
+	envelope := func() []byte { return must(f.repository.LabelOrders())["web-1"] }
+	if made.Signatures != 1 || made.Needed != 2 {
+		t.Errorf("%+v", made)
+	}
+	is(t, errOf(h.Labels(envelope(), "web-1", start)), ErrThreshold)
+	again, err := f.repository.SignLabels("web-1", labels, start.Add(time.Hour), f.policy[0])
+	ok(t, err)
+	if again.Signatures != 1 || again.Number != made.Number {
+		t.Errorf("%+v after %+v", again, made)
+	}
+	if made, err = f.repository.SignLabels("web-1", labels, start.Add(time.Hour), f.policy[1]); err != nil || made.Signatures != 2 || made.Number != again.Number {
+		t.Errorf("%+v, %v", made, err)
+	}
+	ok(t, errOf(h.Labels(envelope(), "web-1", start)))
+	// Another order counts anew, and is newer also where the clock has gone back.
+	before := envelope()
+	if made, err = f.repository.SignLabels("web-1", map[string]string{"role": "web"}, start.Add(-day), f.policy...); err != nil || made.Signatures != 2 || made.Number <= again.Number {
+		t.Errorf("%+v, %v", made, err)
+	}
+	ok(t, errOf(h.Labels(envelope(), "web-1", start)))
+	is(t, errOf(h.Labels(before, "web-1", start)), ErrRolledBack)
+	is(t, errOf(f.repository.SignLabels("web-1", labels, start, newKeys(t, 1)...)), ErrUnsigned)
+	is(t, errOf(f.repository.SignLabels("web-1", map[string]string{"a b": ""}, start, f.policy...)), ErrMalformed)
+	if err := errOf(f.repository.SignLabels("../web-1", labels, start, f.policy...)); err == nil {
+		t.Error("a name is a path")
 	}
 }
 

@@ -415,10 +415,8 @@ func (r *Repository) Cosign(by ...Signer) error {
 
 func (r *Repository) writeTargets(t *metadata.Metadata[metadata.TargetsType], by []Signer) (int, error) {
 	keys, _ := r.root.keys(metadata.TARGETS)
-	for _, signer := range by {
-		if !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool { return k.Equal(signer.Public()) }) {
-			return 0, fmt.Errorf("the key %s is %w", KeyName(signer.Public()), ErrUnsigned)
-		}
+	if err := signers(keys, by); err != nil {
+		return 0, err
 	}
 	text, err := signAll(t, by)
 	if err != nil {

@@ -183,7 +183,7 @@ func (h *Hello) Check() error {
 func (r *Report) Check() error {
 	err := errors.Join(r.Order.Check(), number("rollout", r.Rollout), number("bundle", r.Bundle), number("running", r.Running),
 		text("mark", r.Mark, 0, mostShort), text("generation", r.Generation, 0, mostShort), text("drift", r.Drift, 0, mostText), text("error", r.Error, 0, mostText),
-		count("probes", len(r.Probes), mostItems))
+		count("probes", len(r.Probes), mostItems), sha("labels", r.Labels, true))
 	if !r.State.Valid() {
 		err = errors.Join(err, fmt.Errorf("there is no state %.40q", r.State))
 	}
@@ -225,7 +225,7 @@ func roots(rs [][]byte) error {
 
 // Check says what openapi.yaml does not allow.
 func (d *Desired) Check() error {
-	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), count("probes", len(d.Probes), mostItems))
+	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), count("probes", len(d.Probes), mostItems), bound("labels", len(d.Labels), mostMetadata))
 	if d.ConfirmSeconds < 0 || d.ConfirmSeconds > mostSeconds {
 		err = errors.Join(err, fmt.Errorf("confirm-seconds is %d, not one of 0 to %d", d.ConfirmSeconds, mostSeconds))
 	}

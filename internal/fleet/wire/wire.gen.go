@@ -123,8 +123,11 @@ type Desired struct {
 	Bundle int64 `json:"bundle,omitempty,omitzero"`
 
 	// ConfirmSeconds within how many it has to be confirmed by its probes
-	ConfirmSeconds int   `json:"confirm-seconds,omitempty,omitzero"`
-	Members        *Blob `json:"members,omitempty"`
+	ConfirmSeconds int `json:"confirm-seconds,omitempty,omitzero"`
+
+	// Labels the order by which the host has its labels, signed by the policy keys; none: its token gave them
+	Labels  []byte `json:"labels,omitempty,omitzero"`
+	Members *Blob  `json:"members,omitempty"`
 
 	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
 	Order    Order     `json:"order,omitempty,omitzero"`
@@ -306,6 +309,9 @@ type Report struct {
 
 	// Generation of the policy that is in force
 	Generation string `json:"generation,omitempty,omitzero"`
+
+	// Labels the SHA-256 of the order of labels that the host has taken, none if its token gave them
+	Labels string `json:"labels,omitempty,omitzero"`
 
 	// Mark of the policy that is in force
 	Mark string `json:"mark,omitempty,omitzero"`
