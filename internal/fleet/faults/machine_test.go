@@ -223,15 +223,19 @@ func (h *machine) hears(text string) {
 	})
 }
 
-// fill has the file system of a folder take nothing more; what it returns makes room again.
-func fill(t *testing.T, dir string) (empty func()) {
+// fill has the file system of a folder take so many pages more; what it returns makes room
+// again.
+func fill(t *testing.T, dir string, room int64) (empty func()) {
 	t.Helper()
 	ballast := filepath.Join(dir, "ballast")
 	file := must(os.Create(ballast))
+	page := make([]byte, 4096)
 	var err error
-	for page := make([]byte, 4096); err == nil; {
+	pages := int64(-1) // the last one does not fit
+	for ; err == nil; pages++ {
 		_, err = file.Write(page)
 	}
+	check(file.Truncate((pages - room) * int64(len(page))))
 	check(file.Close())
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)

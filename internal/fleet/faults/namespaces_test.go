@@ -35,6 +35,7 @@ func TestInNamespaces(t *testing.T) {
 		{"cut both ways", false, func(f *real) { f.cutOff(true, true) }},
 		{"disk of the controller full", false, controllerFull},
 		{"disk of a host full", true, hostFull},
+		{"disk of a host nearly full", false, hostNearlyFull},
 		{"clock of a host a day ahead", false, func(f *real) { f.clockOff(26 * time.Hour) }},
 		{"clock of a host a day behind", false, func(f *real) { f.clockOff(-26 * time.Hour) }},
 		{"agents a level older", false, older},
@@ -137,6 +138,7 @@ func (f *real) confine(dir string, megabytes int) {
 	if out, err := exec.Command("cp", "-a", dir+".was/.", dir).CombinedOutput(); err != nil {
 		f.Fatalf("%v: %s", err, out)
 	}
+	check(os.RemoveAll(dir + ".was"))
 }
 
 // controllerFull has the controller's disk take nothing while somebody publishes.
@@ -144,7 +146,7 @@ func controllerFull(f *real) {
 	f.kill()
 	f.confine(f.dir, 8)
 	f.run()
-	empty := fill(f.T, f.dir)
+	empty := fill(f.T, f.dir, 0)
 	f.sign()
 	if err := f.publish(); err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "no space") {
 		f.Errorf("with a full disk a bundle is published: %v", err)
@@ -162,14 +164,40 @@ func controllerFull(f *real) {
 	}
 }
 
-// hostFull has the disk of a host take nothing while a bundle goes out.
-func hostFull(f *real) {
+// confined gives the first host a small disk.
+func (f *real) confined() *machine {
+	f.Helper()
 	h := f.machines[0]
 	h.agent.Stop()
 	f.confine(h.state, 8)
 	h.start()
 	f.until("it is back", func() string { return h.shown(func(s string) bool { return !strings.Contains(s, "offline") }) })
-	empty := fill(f.T, h.state)
+	return h
+}
+
+// hostNearlyFull has a disk be full at some point of what a host writes of a bundle.
+func hostNearlyFull(f *real) {
+	h := f.confined()
+	for _, room := range []int64{2, 5, 10, 20, 40, 80} {
+		empty := fill(f.T, h.state, room)
+		f.release()
+		f.until(fmt.Sprintf("with room for %d pages it takes the bundle, or says why not", room), func() string {
+			if h.enforces() == f.newest {
+				return ""
+			}
+			return h.shown(func(s string) bool { return strings.Contains(s, "no space left") })
+		})
+		f.Logf("with room for %d pages: bundle %d of %d, %s", room, h.enforces(), f.newest, h.shown(func(string) bool { return false }))
+		empty()
+		f.release()
+		f.all(f.newest)
+	}
+}
+
+// hostFull has the disk of a host take nothing while a bundle goes out.
+func hostFull(f *real) {
+	h := f.confined()
+	empty := fill(f.T, h.state, 0)
 	f.release()
 	f.until("the controller says why", func() string {
 		return h.shown(func(s string) bool { return strings.Contains(s, "no space left") })

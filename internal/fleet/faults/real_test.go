@@ -58,6 +58,8 @@ const (
 	routerAddress     = "192.0.2.1"
 	// Bundle n lets packets to TCP port firstPort+n in, and to no other.
 	firstPort = 7000
+	// mostBundles is how many a test may sign.
+	mostBundles = 16
 	// A port that no bundle opens.
 	closedPort = 9999
 )
@@ -78,7 +80,7 @@ func newReal(t *testing.T, database string) *real {
 		gateway := h.at.Prev().String()
 		net.Join(testnet.End{In: f.router, Device: h.id, Addresses: []string{gateway + "/24"}}, testnet.End{In: h.space, Device: "eth0", Addresses: []string{h.at.String() + "/24"}})
 		h.space.Route("default4", gateway)
-		for n := range 8 {
+		for n := range mostBundles {
 			h.space.ServeTCP(fmt.Sprint("0.0.0.0:", firstPort+n+1))
 		}
 		h.space.ServeTCP(fmt.Sprint("0.0.0.0:", closedPort))
