@@ -94,12 +94,12 @@ func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host
 			wire.Fail(w, &wire.Failure{Text: "this wants the certificate of a host that is enrolled", Kind: wire.KindCertificate})
 			return
 		}
-		if who.Expired {
-			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the certificate of %s expired at %s; it may renew itself", who.ID, who.NotAfter.UTC().Format(time.RFC3339)), Kind: wire.KindCertificate})
-			return
-		}
 		if err := c.authenticate(r, who); err != nil {
 			c.fail(w, err)
+			return
+		}
+		if who.Expired {
+			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the certificate of %s expired at %s; it may renew itself", who.ID, who.NotAfter.UTC().Format(time.RFC3339)), Kind: wire.KindCertificate})
 			return
 		}
 		to(w, r, who.ID)
@@ -125,16 +125,25 @@ func (c *Controller) authenticate(r *http.Request, who trust.Identity) error {
 	case err == nil:
 		is.host = found
 		return nil
-	case errors.Is(err, store.ErrRevoked):
-		return revoked(who.ID, h)
-	case errors.Is(err, store.ErrNotFound):
-		return &wire.Failure{Text: fmt.Sprintf("this fleet has no host %s any more; enrol it anew", who.ID), Kind: wire.KindRevoked}
-	case errors.Is(err, store.ErrTaken):
-		return &wire.Failure{Text: fmt.Sprintf("%s has another key in this fleet; enrol this host under a name of its own", who.ID), Kind: wire.KindTaken}
+	case store.Answered(err):
+		return stranger(who.ID, h, err)
 	case cut:
 		return revoked(who.ID, h)
 	case has:
 		return nil // it is in the last snapshot, and whether its key is its own cannot be asked
+	}
+	return err
+}
+
+// stranger says why the store does not know a host by its key.
+func stranger(id string, h store.Host, err error) error {
+	switch {
+	case errors.Is(err, store.ErrRevoked):
+		return revoked(id, h)
+	case errors.Is(err, store.ErrNotFound):
+		return &wire.Failure{Text: fmt.Sprintf("this fleet has no host %s any more; enrol it anew", id), Kind: wire.KindRevoked}
+	case errors.Is(err, store.ErrTaken):
+		return &wire.Failure{Text: fmt.Sprintf("%s has another key in this fleet; enrol this host under a name of its own", id), Kind: wire.KindTaken}
 	}
 	return err
 }
@@ -238,7 +247,7 @@ func (c *Controller) renew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, err := c.Store.Authenticate(r.Context(), who.ID, who.Key); err != nil {
-		c.fail(w, err)
+		c.fail(w, stranger(who.ID, c.view.Load().hosts[who.ID], err))
 		return
 	}
 	issued, err := c.online.IssueHost([]byte(request.Request), who.ID, c.Now())

@@ -297,7 +297,7 @@ func dead(f *real) {
 		}
 		return ""
 	})
-	revoked.hears("web-2 is revoked")
+	revoked.hears("web-2 is revoked since")
 	if is := revoked.enforces(); is != 1 || revoked.expires().After(before.Add(time.Hour)) {
 		f.Errorf("revoked, it enforces bundle %d with a certificate until %s", is, revoked.expires())
 	}
