@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/expect"
 )
@@ -27,30 +29,25 @@ func (c *Class) Test(ctx context.Context) (*Proof, error) {
 
 // Hostile proves the expectations of a class whatever the controller's keys make of the members
 // of sets: a rule that allows has all that a set may hold within its bounds, and one that
-// denies, or has the set behind not or except, has none of it. What an expectation says of a
-// set is then meant of all that it may hold; where it has the set behind not, it is proved for
-// the set without members too.
+// denies, or has the set behind not or except, has none of it. Of each address, an expectation
+// that has a set behind not or except is proved both where the address is in the set and where
+// it is not, which rules then know too.
 func (c *Class) Hostile(ctx context.Context) ([]*Proof, error) {
 	h := hostileOf(c.Policy)
 	if len(h.affected) == 0 {
 		return nil, nil
 	}
-	worlds := []map[string]bool{{}}
-	for _, name := range h.denied() {
-		worlds = append(worlds, map[string]bool{name: true})
+	worlds, err := h.worlds()
+	if err != nil {
+		return nil, of(err, c)
 	}
 	var out []*Proof
-	for _, empty := range worlds {
-		p := h.policy(empty)
-		results, err := c.testAs(ctx, p)
+	for _, w := range worlds {
+		results, err := c.testAs(ctx, h.policy(w))
 		if err != nil {
 			return nil, of(err, c)
 		}
-		worst := "with all that sets by hosts and guests may hold"
-		for name := range empty {
-			worst = fmt.Sprintf("with nothing in %s, and all that other sets may hold", name)
-		}
-		out = append(out, &Proof{Class: c, Results: results, Worst: worst})
+		out = append(out, &Proof{Class: c, Results: results, Worst: w.String()})
 	}
 	return out, nil
 }
@@ -102,58 +99,212 @@ func hostileOf(p *policy.Policy) *hostile {
 	return h
 }
 
-// denied are the sets by hosts or guests that expectations have behind not.
-func (h *hostile) denied() []string {
-	names := map[string]bool{}
-	var reach func(name string)
-	reach = func(name string) {
-		s := h.affected[name]
-		switch {
-		case s == nil || names[name]:
-			return
-		case s.IsGroup():
-			names[name] = true
-		}
-		for _, w := range slices.Concat(s.Union, s.Except) {
-			reach(w.Text)
-		}
+// world is in which sets by hosts or guests a packet's source, and its destination, is not.
+// These are apart: who is left out of a set need not be who is asked for there.
+type world struct {
+	from, to map[string]bool
+	expect   []*policy.Expectation // that are to be proved in it
+}
+
+func (w *world) key() string {
+	return strings.Join(slices.Sorted(maps.Keys(w.from)), " ") + "|" + strings.Join(slices.Sorted(maps.Keys(w.to)), " ")
+}
+
+func (w *world) String() string {
+	names := maps.Clone(w.from)
+	maps.Copy(names, w.to)
+	if len(names) == 0 {
+		return "with all that sets by hosts and guests may hold"
 	}
+	return fmt.Sprintf("with nothing in %s, and all that other sets may hold", english.List(slices.Sorted(maps.Keys(names))))
+}
+
+// mostDenied is how many sets one expectation may have behind not and except: there are as
+// many worlds as subsets of them.
+const mostDenied = 6
+
+// worlds are those in which expectations have to be proved, the first with all of them.
+func (h *hostile) worlds() ([]*world, error) {
+	first := &world{expect: h.of.Expect}
+	out := []*world{first}
+	at := map[string]*world{first.key(): first}
+	var wrong policy.Errors
 	for _, x := range h.of.Expect {
-		for _, who := range []*policy.Who{x.From, x.To} {
-			if who != nil && who.Not {
-				for _, item := range who.Items {
-					reach(item.Name)
+		from, to := h.denied(x.From), h.denied(x.To)
+		n := len(from) + len(to)
+		if n > mostDenied {
+			wrong = append(wrong, h.of.Errorf(x.Pos, "write several expectations, each of fewer sets", "the expectation has %d sets by hosts and guests behind not and except, and what the controller may make of more than %d is not proved", n, mostDenied))
+			continue
+		}
+		for subset := 1; subset < 1<<n; subset++ {
+			w := &world{from: map[string]bool{}, to: map[string]bool{}}
+			for i, name := range from {
+				if subset>>i&1 == 1 {
+					w.from[name] = true
 				}
 			}
+			for i, name := range to {
+				if subset>>(len(from)+i)&1 == 1 {
+					w.to[name] = true
+				}
+			}
+			if known := at[w.key()]; known != nil {
+				w = known
+			} else {
+				at[w.key()] = w
+				out = append(out, w)
+			}
+			w.expect = append(w.expect, x)
 		}
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	return out, nil
+}
+
+// denied are the sets by hosts or guests of which fewer members mean more packets.
+func (h *hostile) denied(who *policy.Who) []string {
+	if who == nil {
+		return nil
+	}
+	names := map[string]bool{}
+	seen := map[string]bool{}
+	var reach func(name string, fewer bool)
+	reach = func(name string, fewer bool) {
+		s, key := h.affected[name], fmt.Sprint(name, fewer)
+		if s == nil || seen[key] {
+			return
+		}
+		seen[key] = true
+		if s.IsGroup() && fewer {
+			names[name] = true
+		}
+		for _, w := range s.Union {
+			reach(w.Text, fewer)
+		}
+		for _, w := range s.Except {
+			reach(w.Text, !fewer)
+		}
+	}
+	for _, item := range who.Items {
+		reach(item.Name, who.Not)
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-// least is what a set that is at its smallest is called; no policy can have such a name.
-func least(name string) string { return name + " without members" }
+// size is how much of a set's members somebody leaves.
+type size int
 
-// policy is the policy at its worst, with these groups empty everywhere.
-func (h *hostile) policy(empty map[string]bool) *policy.Policy {
-	p := *h.of
-	p.Sets = nil
-	for _, s := range h.of.Sets {
-		if h.affected[s.Name] == nil {
-			p.Sets = append(p.Sets, s)
-			continue
-		}
-		most, small := *s, *s
-		small.Name = least(s.Name)
-		if s.IsGroup() {
-			small.Elements = nil
-			if most.Elements = s.Within; empty[s.Name] {
-				most.Elements = nil
-			}
-		}
-		most.Except, small.Union, small.Except = h.smallest(s.Except), h.smallest(s.Union), s.Except
-		p.Sets = append(p.Sets, &most, &small)
+const (
+	most  size = iota // what a rule that allows has
+	least             // what a rule that denies has
+	meant             // all, and excepts without all
+)
+
+// versions makes the sets of a world.
+type versions struct {
+	*hostile
+	made map[string]bool
+	sets []*policy.Set
+}
+
+// name is what a set is called at a size, where some are empty; it is made if it has to be.
+// No policy can have such a name but that of a set with all its members.
+func (v *versions) name(name string, at size, empty map[string]bool) string {
+	s := v.affected[name]
+	if s == nil {
+		return name
 	}
-	p.Ban = h.smallestWhos(p.Ban)
+	called := name
+	switch {
+	case at == least:
+		called += " without members"
+	case at == meant && v.excepts(name, map[string]bool{}):
+		called += " as meant"
+	}
+	var without []string
+	for _, group := range slices.Sorted(maps.Keys(empty)) {
+		if v.has(name, group, map[string]bool{}) {
+			without = append(without, group)
+		}
+	}
+	if len(without) > 0 {
+		called += " without " + strings.Join(without, ", ")
+	}
+	if v.made[called] {
+		return called
+	}
+	v.made[called] = true
+	other := map[size]size{most: least, least: most, meant: meant}[at]
+	out := *s
+	out.Name, out.Union, out.Except = called, v.words(s.Union, at, empty), v.words(s.Except, other, empty)
+	if s.IsGroup() {
+		if out.Elements = s.Within; at == least || empty[name] {
+			out.Elements = nil
+		}
+	}
+	v.sets = append(v.sets, &out)
+	return called
+}
+
+func (v *versions) words(words []policy.Word, at size, empty map[string]bool) []policy.Word {
+	out := slices.Clone(words)
+	for i := range out {
+		out[i].Text = v.name(out[i].Text, at, empty)
+	}
+	return out
+}
+
+// excepts says whether a set takes sets of the controller's out of others.
+func (h *hostile) excepts(name string, seen map[string]bool) bool {
+	s := h.affected[name]
+	if s == nil || seen[name] {
+		return false
+	}
+	seen[name] = true
+	return slices.ContainsFunc(s.Except, func(w policy.Word) bool { return h.affected[w.Text] != nil }) ||
+		slices.ContainsFunc(s.Union, func(w policy.Word) bool { return h.excepts(w.Text, seen) })
+}
+
+// has says whether a set is made of another one, or is it.
+func (h *hostile) has(name, of string, seen map[string]bool) bool {
+	s := h.affected[name]
+	if s == nil || seen[name] {
+		return false
+	}
+	seen[name] = true
+	return name == of || slices.ContainsFunc(slices.Concat(s.Union, s.Except), func(w policy.Word) bool { return h.has(w.Text, of, seen) })
+}
+
+// who is addresses with the sets at a size.
+func (v *versions) who(w *policy.Who, at size, empty map[string]bool) *policy.Who {
+	if w == nil {
+		return nil
+	}
+	out := *w
+	out.Items = slices.Clone(w.Items)
+	for i := range out.Items {
+		out.Items[i].Name = v.name(out.Items[i].Name, at, empty)
+	}
+	return &out
+}
+
+// policy is the policy at its worst in a world. Whom NAT masquerades decides nothing, and what
+// bypasses connection tracking passes more by its answers.
+func (h *hostile) policy(w *world) *policy.Policy {
+	p, v := *h.of, &versions{hostile: h, made: map[string]bool{}}
+	for _, name := range slices.Sorted(maps.Keys(h.affected)) {
+		v.name(name, most, nil)
+	}
+	p.Ban = slices.Clone(p.Ban)
+	for i := range p.Ban {
+		p.Ban[i] = *v.who(&p.Ban[i], least, w.from)
+	}
+	p.NeverBan = slices.Clone(p.NeverBan)
+	for i := range p.NeverBan {
+		p.NeverBan[i] = *v.who(&p.NeverBan[i], most, w.from)
+	}
 	for _, section := range []**policy.Section{&p.Input, &p.Output, &p.Forward} {
 		if *section == nil {
 			continue
@@ -163,42 +314,25 @@ func (h *hostile) policy(empty map[string]bool) *policy.Policy {
 		for i, r := range of.Rules {
 			rule := *r
 			allows := r.Action == policy.Allow || r.Action == policy.ClampMSS
-			rule.From, rule.To = h.worst(r.From, allows), h.worst(r.To, allows)
+			rule.From, rule.To = v.worst(r.From, allows, w.from), v.worst(r.To, allows, w.to)
 			of.Rules[i] = &rule
 		}
 		*section = &of
 	}
+	p.Expect = nil
+	for _, x := range w.expect {
+		line := *x
+		line.From, line.To = v.who(x.From, meant, w.from), v.who(x.To, meant, w.to)
+		p.Expect = append(p.Expect, &line)
+	}
+	p.Sets = slices.Concat(slices.DeleteFunc(slices.Clone(h.of.Sets), func(s *policy.Set) bool { return h.affected[s.Name] != nil }), v.sets)
 	return &p
 }
 
 // worst is addresses of a rule: as many as there may be where it allows, unless behind not.
-func (h *hostile) worst(w *policy.Who, allows bool) *policy.Who {
+func (v *versions) worst(w *policy.Who, allows bool, empty map[string]bool) *policy.Who {
 	if w == nil || w.Not != allows {
-		return w // as many: the name itself stands for that
+		return v.who(w, most, empty)
 	}
-	out := h.smallestWhos([]policy.Who{*w})[0]
-	return &out
-}
-
-func (h *hostile) smallestWhos(list []policy.Who) []policy.Who {
-	out := slices.Clone(list)
-	for i := range out {
-		out[i].Items = slices.Clone(out[i].Items)
-		for j := range out[i].Items {
-			if item := &out[i].Items[j]; h.affected[item.Name] != nil {
-				item.Name = least(item.Name)
-			}
-		}
-	}
-	return out
-}
-
-func (h *hostile) smallest(words []policy.Word) []policy.Word {
-	out := slices.Clone(words)
-	for i := range out {
-		if h.affected[out[i].Text] != nil {
-			out[i].Text = least(out[i].Text)
-		}
-	}
-	return out
+	return v.who(w, least, empty)
 }

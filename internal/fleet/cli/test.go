@@ -27,10 +27,11 @@ policy treats alike, for all packets as "sluice test" does.
 With --hostile they are proved too whatever somebody makes of the keys that a
 controller has: he may change who is in sets by hosts and guests, within what
 fleet.yaml allows. A rule that allows then has all that its set may hold; one that
-denies, or has the set behind not or except, has none of it. An expectation means by
-a set all that it may hold; where it has one behind not, it is proved as well with
-nothing in that set. So "deny ssh from not admins" says that only who is or may be
-in admins gets in, and that nobody does when it is empty.
+denies, or has the set behind not or except, has none of it, and neither has a ban. An
+expectation means by a set all that it may hold; where it has one behind not or except,
+it is proved as well for who is not in that set, of each such set and of all subsets of
+them, at most six, for sources and destinations apart. So "deny ssh from not admins"
+says that only who is or may be in admins gets in, and that nobody does when it is empty.
 
 Exit status: 0 all hold, 1 one does not, 2 bad use, a bad policy, or an expectation
 that no packet can fit.
