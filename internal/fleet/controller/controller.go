@@ -170,7 +170,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -397,6 +398,33 @@ func TestBlobs(t *testing.T) {
 			t.Errorf("%s: %s", path, answer.Status)
 		}
 	}
+}
+
+// TestPrune: of bundles that are signed no more, those go that no host runs or is told to run.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	one, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	conn := one.stream(&wire.Report{Bundle: 2, Running: 2, State: wire.StateConfirmed}) // of before a restore, say
+	defer conn.Cut()
+	for n := range 23 {
+		_, err = f.publish(fmt.Sprintf("# %d\n", n))
+		ok(t, err)
+		f.until("it is told of the first", func() bool { return f.controller.view.Load().desired["web-1"].Bundle == 1 })
+	}
+	f.until("the report", func() bool { return f.controller.statuses.read("web-1").settled == 2 })
+	ok(t, f.controller.prune(t.Context()))
+	bundles, err := f.controller.Store.Bundles(t.Context())
+	ok(t, err)
+	var numbers []int64
+	for _, b := range bundles {
+		numbers = append(numbers, b.Number)
+	}
+	if len(numbers) != 22 || !slices.Equal(numbers[19:], []int64{4, 2, 1}) {
+		t.Errorf("bundles %v, of 23", numbers)
+	}
+	ok(t, f.controller.prune(t.Context()))
 }
 
 // TestPublishRefuses: what a host would refuse does not become a bundle.

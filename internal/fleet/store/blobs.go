@@ -14,7 +14,8 @@ import (
 // chunkSize is how many bytes of a blob a row holds, and a reader in memory.
 const chunkSize = 256 << 10
 
-// abandoned is after how long an upload that did not end is thrown away.
+// abandoned is after how long [Store.Prune] removes an upload that did not end, and a blob
+// of no bundle.
 const abandoned = 24 * time.Hour
 
 // PutBlob keeps a blob of at most limit bytes, read from r and checked against its
@@ -27,12 +28,7 @@ func (s *Store) PutBlob(ctx context.Context, hash string, limit int64, r io.Read
 	}
 	upload := rand.Text()
 	err = s.write(ctx, func(t *tx) error {
-		_, err := t.do(`delete from upload where begun < $1 and not exists (select 1 from blob where blob.upload = upload.id)`,
-			s.Now().Add(-abandoned).UnixMicro())
-		if err != nil {
-			return err
-		}
-		_, err = t.do(`insert into upload (id, begun) values ($1, $2)`, upload, s.micros())
+		_, err := t.do(`insert into upload (id, begun) values ($1, $2)`, upload, s.micros())
 		return err
 	})
 	if err != nil {
@@ -42,6 +38,14 @@ func (s *Store) PutBlob(ctx context.Context, hash string, limit int64, r io.Read
 	kept := false
 	if err == nil {
 		err = s.write(ctx, func(t *tx) error {
+			var begun int64
+			err := t.one([]any{&begun}, `select begun from upload where id = $1 LOCKED`, upload)
+			if errors.Is(err, ErrNotFound) || err == nil && begun == 0 {
+				return fmt.Errorf("blob %s: %w: it took more than %s to come, and was given up", hash, ErrConflict, abandoned)
+			}
+			if err != nil {
+				return err
+			}
 			n, err := t.do(`insert into blob (sha256, size, upload) values ($1, $2, $3) on conflict (sha256) do nothing`, hash, size, upload)
 			kept = n > 0
 			return err
@@ -89,9 +93,20 @@ func (s *Store) putChunks(ctx context.Context, upload, hash string, limit int64,
 	return size, nil
 }
 
-// MissingBlobs are those of the hashes that the store does not have.
-func (s *Store) MissingBlobs(ctx context.Context, hashes []string) ([]string, error) {
-	return s.missing(ctx, s.reader, hashes)
+// MissingBlobs are those of the hashes that the store does not have. The others stay for a
+// day at least: who asks is about to publish what they are part of.
+func (s *Store) MissingBlobs(ctx context.Context, hashes []string) (missing []string, err error) {
+	names, err := list(hashes)
+	if err != nil {
+		return nil, err
+	}
+	return missing, s.write(ctx, func(t *tx) error {
+		_, err := t.do(`update upload set begun = $2 where id in (select upload from blob where sha256 in NAMES($1))`, names, s.micros())
+		if err == nil {
+			missing, err = s.missing(ctx, t, hashes)
+		}
+		return err
+	})
 }
 
 func (s *Store) missing(ctx context.Context, q querier, hashes []string) ([]string, error) {

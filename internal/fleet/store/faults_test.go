@@ -22,17 +22,6 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// answers says that an error is one of the store's own: a database that is gone must not
-// look like that.
-func answers(err error) bool {
-	for _, own := range []error{ErrNotFound, ErrConflict, ErrExists, ErrTaken, ErrRevoked, ErrToken, ErrMissing, ErrHash, ErrTooLarge, ErrNewer, ErrOlder, ErrForeign} {
-		if errors.Is(err, own) {
-			return true
-		}
-	}
-	return false
-}
-
 // fails says that each way to use a store is an error that is no answer.
 func fails(t *testing.T, s *Store, what string, writesAlone bool) {
 	t.Helper()
@@ -67,7 +56,7 @@ func fails(t *testing.T, s *Store, what string, writesAlone bool) {
 		}
 	}
 	for name, f := range ways {
-		if err := f(); err == nil || answers(err) {
+		if err := f(); err == nil || Answered(err) {
 			t.Errorf("%s: %s: %v", what, name, err)
 		}
 	}
@@ -120,7 +109,7 @@ func TestDiskFull(t *testing.T) {
 			same(t, "read meanwhile", good[Snapshot](t)(s.Snapshot(t.Context())), before)
 		} else {
 			labels := map[string]string{"a": strings.Repeat("x", MaxLabels-100)}
-			if err := s.SetLabels(t.Context(), operator, "web-1", labels, make([]byte, 1<<16)); err == nil || answers(err) {
+			if err := s.SetLabels(t.Context(), operator, "web-1", labels, make([]byte, 1<<16)); err == nil || Answered(err) {
 				t.Errorf("with %d pages: %v", room, err)
 			}
 		}
@@ -152,7 +141,7 @@ func TestReplaced(t *testing.T) {
 		t.Helper()
 		err := s.SetLabels(t.Context(), operator, "web-1", nil, nil)
 		_, reads := s.Wait(t.Context(), 1<<40)
-		if err == nil || answers(err) || reads == nil || answers(reads) {
+		if err == nil || Answered(err) || reads == nil || Answered(reads) {
 			t.Errorf("%s: %v, %v", what, err, reads)
 		}
 	}
@@ -188,7 +177,7 @@ func TestServerGone(t *testing.T) {
 		if err := own.Halt(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-waited; err == nil || answers(err) {
+		if err := <-waited; err == nil || Answered(err) {
 			t.Errorf("who waited: %v", err)
 		}
 		fails(t, s, "gone", false)
@@ -257,7 +246,7 @@ func TestServerDiskFull(t *testing.T) {
 		if err != nil {
 			refused++
 		}
-		if answers(err) || answers(reads) {
+		if Answered(err) || Answered(reads) {
 			t.Fatalf("%v, %v", err, reads)
 		}
 	}
@@ -301,7 +290,7 @@ func TestCommitsWait(t *testing.T) {
 func TestUpgradeFails(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		steps := append(migrations[:len(migrations):len(migrations)], "create table a (b bigint)", "create nonsense")
-		if err := s.migrate(t.Context(), steps); err == nil || answers(err) {
+		if err := s.migrate(t.Context(), steps); err == nil || Answered(err) {
 			t.Error(err)
 		}
 		same(t, "version", good[int](t)(s.version(t.Context(), s.reader)), len(migrations))

@@ -396,6 +396,7 @@ func TestBlobAtOnce(t *testing.T) {
 		wait.Wait()
 		read := good[[]byte](t)(io.ReadAll(good[*Blob](t)(s.OpenBlob(t.Context(), hashOf(body)))))
 		same(t, "content", hashOf(string(read)), hashOf(body))
+		good[Pruned](t)(s.Prune(t.Context(), operator, 0, nil))
 		var uploads int
 		is(t, "uploads", s.one(t.Context(), s.reader, []any{&uploads}, `select count(*) from upload`), nil)
 		same(t, "uploads", uploads, 1)
