@@ -237,6 +237,18 @@ func (e *fleetEngine) Facts(ctx context.Context) (text []byte, err error) {
 	return text, err
 }
 
+// Probes are those of the fleet's policy, as it is signed.
+func (*fleetEngine) Probes(file string) (all []string, err error) {
+	p, err := policy.Load(file)
+	if err != nil || p.Fleet == nil {
+		return nil, err
+	}
+	for _, probe := range p.Fleet.RollOut.Probes {
+		all = append(all, probe.String())
+	}
+	return all, nil
+}
+
 // Probe asks a service of this host, or of another one, whether it answers: who it is, is no
 // matter of a firewall.
 func (e *fleetEngine) Probe(ctx context.Context, probe string) error {

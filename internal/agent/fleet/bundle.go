@@ -146,7 +146,8 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 	if err := os.MkdirAll(m.bundles(), 0o700); err != nil {
 		return "", err
 	}
-	next, err := os.MkdirTemp(m.bundles(), ".new-")
+	m.sweep()
+	next, err := os.MkdirTemp(m.bundles(), unfinished)
 	if err != nil {
 		return "", err
 	}
@@ -239,6 +240,20 @@ func (m *Member) file(ctx context.Context, dir string, f trust.File) error {
 		return err
 	}
 	return writeFile(path, text)
+}
+
+// unfinished is what the folder of a bundle is called for as long as files of it are missing.
+const unfinished = ".new-"
+
+// sweep removes what an agent that was killed has left of a bundle.
+func (m *Member) sweep() {
+	left, err := filepath.Glob(filepath.Join(m.bundles(), unfinished+"*"))
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	if err != nil {
+		m.note(err)
+	}
 }
 
 // prune removes bundles that are older than the newest ones and do not run.

@@ -39,6 +39,8 @@ type Engine interface {
 	// is called once it compiles and keeps what it is held to.
 	Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*Applied, error)
 	Confirm(ctx context.Context) error
+	// Probes are those that a policy asks for: https URLs, "tcp HOST:PORT", "controller".
+	Probes(file string) ([]string, error)
 	Rollback(ctx context.Context) error
 	// Now is what should run.
 	Now(ctx context.Context) (*Running, error)
@@ -46,7 +48,7 @@ type Engine interface {
 	Verify(ctx context.Context) (differs string, err error)
 	// Facts are those of the host, as JSON, without who is logged in.
 	Facts(ctx context.Context) ([]byte, error)
-	// Probe tries an https URL, or "tcp HOST:PORT".
+	// Probe tries one, but for "controller".
 	Probe(ctx context.Context, probe string) error
 }
 

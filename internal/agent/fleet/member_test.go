@@ -20,7 +20,8 @@ func TestConfirmed(t *testing.T) {
 		s.set(func() { s.kernel.takes = time.Second })
 		_, end := s.member()
 		defer end()
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller", "tcp 192.0.2.7:443"}})
+		s.set(func() { s.kernel.probes = []string{"controller", "tcp 192.0.2.7:443"} })
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		r := s.await(wire.StateConfirmed, time.Minute)
 		s.runs("one")
 		if r.Running != 1 || r.Proved.IsZero() || r.Mark != "m1" || len(r.Probes) != 2 || !r.Probes[0].Ok {
@@ -36,9 +37,16 @@ func TestConfirmed(t *testing.T) {
 			t.Fatal(states)
 		}
 		two := s.sign("two")
+		killed := filepath.Join(s.dir, "bundles", unfinished+"1") // with the agent that fetched it
+		if err := os.Mkdir(killed, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		s.desire(wire.Desired{Bundle: two, Rollout: 2})
 		s.await(wire.StateConfirmed, time.Minute)
 		s.runs("two")
+		if _, err := os.Stat(killed); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", killed, err)
+		}
 		s.desire(wire.Desired{Bundle: 1, Rollout: 2}) // the roll-out went back
 		s.await(wire.StateConfirmed, time.Minute)
 		s.runs("one")
@@ -173,22 +181,22 @@ func TestReverted(t *testing.T) {
 			play(t, func(t *testing.T, s *stage) {
 				_, end := s.member()
 				defer end()
-				probes := []string{"controller", "tcp 192.0.2.7:443"}
-				s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: probes})
+				s.set(func() { s.kernel.probes = []string{"controller", "tcp 192.0.2.7:443"} })
+				s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 				s.await(wire.StateConfirmed, time.Minute)
 				two := s.sign("two")
 				c.set(s.kernel)
-				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: probes, ConfirmSeconds: 60})
+				s.desire(wire.Desired{Bundle: two, Rollout: 2, ConfirmSeconds: 60})
 				r := s.await(wire.StateReverted, c.after)
 				s.runs("one")
 				if !strings.Contains(r.Error, c.want) || r.Running != 1 || r.Proved.IsZero() {
 					t.Fatalf("%+v", r)
 				}
 				s.set(func() { s.kernel.severs, s.kernel.kills, s.kernel.failed = false, false, "" })
-				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: probes})
+				s.desire(wire.Desired{Bundle: two, Rollout: 2})
 				time.Sleep(time.Hour)
 				s.runs("one") // not again by the same roll-out
-				s.desire(wire.Desired{Bundle: two, Rollout: 3, Probes: probes})
+				s.desire(wire.Desired{Bundle: two, Rollout: 3})
 				s.await(wire.StateConfirmed, time.Minute)
 				s.runs("two")
 			})
@@ -204,7 +212,8 @@ func TestUnreachableBefore(t *testing.T) {
 		s.desire(wire.Desired{})
 		synctest.Wait()
 		s.blobs = nil
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller"}})
+		s.set(func() { s.kernel.probes = []string{"controller"} })
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		time.Sleep(time.Minute)
 		if len(s.kernel.seen) != 0 {
 			t.Fatal("applied")
@@ -239,7 +248,8 @@ func TestDrift(t *testing.T) {
 		s.await(wire.StateConfirmed, time.Minute)
 		const differs = "tcp to port 9999: meant drop (%sparts/10-base.yaml:3 default: drop), the kernel accept"
 		s.set(func() { s.kernel.differs = fmt.Sprintf(differs, m.folder(1)+"/") })
-		s.desire(wire.Desired{Bundle: 1, Rollout: 2, Probes: []string{"controller"}})
+		s.set(func() { s.kernel.probes = []string{"controller"} })
+		s.desire(wire.Desired{Bundle: 1, Rollout: 2})
 		r := s.await(wire.StateConfirmed, time.Minute)
 		if r.Drift != fmt.Sprintf(differs, "") || !r.Proved.IsZero() { // by the file's name in the repository
 			t.Fatalf("%+v", r)
@@ -260,7 +270,8 @@ func TestSuperseded(t *testing.T) {
 		s.await(wire.StateConfirmed, time.Minute)
 		two := s.sign("two")
 		s.set(func() { s.kernel.kills = true })
-		s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 600})
+		s.set(func() { s.kernel.probes = []string{"controller"} })
+		s.desire(wire.Desired{Bundle: two, Rollout: 2, ConfirmSeconds: 600})
 		time.Sleep(20 * time.Second)
 		s.set(func() { s.kernel.kills = false })
 		s.set(func() { s.cut, s.dead = false, false })
@@ -281,7 +292,8 @@ func TestRestart(t *testing.T) {
 				s.await(wire.StateConfirmed, time.Minute)
 				two := s.sign("two")
 				s.set(func() { s.kernel.kills = true })
-				s.desire(wire.Desired{Bundle: two, Rollout: 2, Probes: []string{"controller"}, ConfirmSeconds: 60})
+				s.set(func() { s.kernel.probes = []string{"controller"} })
+				s.desire(wire.Desired{Bundle: two, Rollout: 2, ConfirmSeconds: 60})
 				time.Sleep(5 * time.Second)
 				end()
 				s.set(func() { s.kernel.kills = false })

@@ -184,7 +184,8 @@ func TestEnrol(t *testing.T) {
 		Level: 1, Version: "1", Instance: "1", Times: Usual, Note: func(err error) { t.Log(err) },
 	}
 	ended := make(chan error)
-	d.desire(wire.Desired{Bundle: 1, Rollout: 1, Probes: []string{"controller"}})
+	d.set(func() { d.kernel.probes = []string{"controller"} })
+	d.desire(wire.Desired{Bundle: 1, Rollout: 1})
 	go func() { ended <- s.Run(ctx) }()
 	for s.Report().State != wire.StateConfirmed {
 		time.Sleep(10 * time.Millisecond)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"sluice/internal/fleet/wire"
 )
@@ -12,18 +11,16 @@ import (
 // controllerProbe asks whether the policy leaves the way to the controller open.
 const controllerProbe = "controller"
 
-func asksController(d *wire.Desired) bool { return slices.Contains(d.Probes, controllerProbe) }
-
 // unknownError says that the controller is gone, with or without the policy.
 type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
 // probe asks the probes until each has succeeded, or the time is over.
-func (m *Member) probe(ctx context.Context, d *wire.Desired) error {
+func (m *Member) probe(ctx context.Context, probes []string) error {
 	var results []wire.Probe
 	var failed error
-	for _, name := range d.Probes {
+	for _, name := range probes {
 		err := m.probeOne(ctx, name)
 		if context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), errLate) {
 			return context.Cause(ctx)

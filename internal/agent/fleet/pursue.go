@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"sluice/internal/fleet/trust"
@@ -166,21 +167,22 @@ func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error 
 		return nil
 	}
 	a := &Applied{Generation: now.Generation, Pending: now.Pending, Until: now.Until}
+	probes, unread := m.Engine.Probes(file) // by what is signed: a controller may lie
 	if !onTrial {
-		if err := m.reachable(ctx, d); err != nil {
+		if err := m.reachable(ctx, d, probes); err != nil {
 			return err
 		}
-		if a, err = m.apply(ctx, d, file); err != nil {
+		if a, err = m.apply(ctx, d, file); err != nil { // what cannot be read among it
 			return m.refuse(ctx, err)
 		}
 	}
-	return m.try(ctx, d, a)
+	return m.try(ctx, d, a, probes, unread)
 }
 
 // reachable proves beforehand what the probes ask for afterwards: a policy cannot be judged
 // by a controller that cannot be reached without it.
-func (m *Member) reachable(ctx context.Context, d *wire.Desired) error {
-	if !asksController(d) {
+func (m *Member) reachable(ctx context.Context, d *wire.Desired, probes []string) error {
+	if !slices.Contains(probes, controllerProbe) {
 		return nil
 	}
 	if err := m.Controllers.Reach(ctx); err != nil {
@@ -208,7 +210,7 @@ func (m *Member) apply(ctx context.Context, d *wire.Desired, file string) (*Appl
 // try proves what is on trial, asks its probes, and confirms it or goes back. What ran
 // already was judged before, and there is nothing to go back from: how the kernel differs
 // from it is drift.
-func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
+func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []string, unread error) error {
 	if !a.Pending {
 		differs, err := m.Engine.Verify(ctx)
 		if err != nil {
@@ -233,7 +235,10 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied) error {
 		now := Now().Truncate(time.Second)
 		r.State, r.Proved, r.Verified = wire.StateProved, now, now
 	})
-	if err := m.probe(deadline, d); err != nil {
+	if unread != nil {
+		return m.undo(ctx, a, fmt.Errorf("its probes cannot be read: %w", unread))
+	}
+	if err := m.probe(deadline, probes); err != nil {
 		return m.undo(ctx, a, err)
 	}
 	if err := m.Engine.Confirm(deadline); err != nil {

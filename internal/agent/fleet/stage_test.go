@@ -344,8 +344,9 @@ type kernel struct {
 	refuse  string        // why it takes nothing
 	severs  bool          // what it loads cuts the host off for new connections, and with kills for all
 	kills   bool
-	failed  string // probe that fails
-	differs string // from what it was given
+	probes  []string // that its policies ask for
+	failed  string   // probe that fails
+	differs string   // from what it was given
 	loaded  int
 	seen    []string // what was applied, whatever became of it
 }
@@ -423,6 +424,12 @@ func (k *kernel) Now(context.Context) (*Running, error) {
 
 func (k *kernel) Verify(context.Context) (string, error) { return k.differs, nil }
 func (k *kernel) Facts(context.Context) ([]byte, error)  { return []byte("{}"), nil }
+
+func (k *kernel) Probes(string) ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.probes, nil
+}
 
 func (k *kernel) Probe(_ context.Context, probe string) error {
 	k.mu.Lock()

@@ -25,7 +25,7 @@ type driver struct {
 	read   bool
 
 	mutex   sync.Mutex
-	plans   map[int64]plan
+	plans   map[int64]rollout.Plan
 	ordered map[string]wire.Prefetch
 }
 
@@ -36,12 +36,11 @@ type driven struct {
 	kept   store.Rollout
 	stored rollout.State // as the store has it
 	at     time.Time     // since when
-	probes []string
 }
 
 func (d *driver) init() {
 	d.looks = make(chan struct{}, 1)
-	d.plans, d.ordered = map[int64]plan{}, map[string]wire.Prefetch{}
+	d.plans, d.ordered = map[int64]rollout.Plan{}, map[string]wire.Prefetch{}
 }
 
 // look has the roll-outs stepped soon.
@@ -63,7 +62,7 @@ func (d *driver) prefetch(host string) *wire.Prefetch {
 }
 
 // plan is that of a roll-out, which never changes but for its floor.
-func (d *driver) plan(ctx context.Context, from *store.Store, id int64) (plan, error) {
+func (d *driver) plan(ctx context.Context, from *store.Store, id int64) (rollout.Plan, error) {
 	d.mutex.Lock()
 	p, has := d.plans[id]
 	d.mutex.Unlock()
@@ -105,7 +104,7 @@ func (c *Controller) load(ctx context.Context) error {
 
 func readRollout(row store.Rollout) (driven, error) {
 	p, err := readPlan(row.Plan)
-	d := driven{Rollout: rollout.Rollout{ID: row.ID, Bundle: row.Bundle, Plan: p.Plan}, kept: row, probes: p.Probes}
+	d := driven{Rollout: rollout.Rollout{ID: row.ID, Bundle: row.Bundle, Plan: p}, kept: row}
 	if err == nil {
 		err = json.Unmarshal(row.State, &d.State)
 	}
@@ -121,7 +120,7 @@ func (d *driven) row() (store.Rollout, error) {
 	row := d.kept
 	row.Bundle, row.Phase, row.Closed = d.Bundle, string(d.State.Phase), d.Closed()
 	var err error
-	if row.Plan, err = json.Marshal(plan{d.Plan, d.probes}); err != nil {
+	if row.Plan, err = json.Marshal(d.Plan); err != nil {
 		return row, err
 	}
 	row.State, err = json.Marshal(d.State)
@@ -341,14 +340,14 @@ func (c *Controller) seen(ctx context.Context, bundle int64) (map[string]rollout
 }
 
 // start makes the roll-out of a bundle that was published, and ends those in its way.
-func (c *Controller) start(ctx context.Context, who string, bundle int64, p plan) (*rollout.Rollout, error) {
+func (c *Controller) start(ctx context.Context, who string, bundle int64, p rollout.Plan) (*rollout.Rollout, error) {
 	c.driver.moving.Lock()
 	defer c.driver.moving.Unlock()
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
 	now := c.Now()
-	made := driven{Rollout: rollout.New(bundle, p.Plan, now), probes: p.Probes}
+	made := driven{Rollout: rollout.New(bundle, p, now)}
 	for _, kind := range []rollout.Kind{rollout.Check, rollout.Sign} {
 		var err error
 		if made.Rollout, err = made.Do(rollout.Command{Kind: kind, Who: who}, now); err != nil {

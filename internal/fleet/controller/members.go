@@ -51,9 +51,9 @@ const (
 )
 
 // planOf is how the fleet's policy has a bundle go out.
-func planOf(p *policy.Policy, m *trust.Manifest) (plan, error) {
+func planOf(p *policy.Policy, m *trust.Manifest) (rollout.Plan, error) {
 	is := p.Fleet.RollOut
-	out := plan{Plan: rollout.DefaultPlan()}
+	out := rollout.DefaultPlan()
 	out.Level, out.Settle, out.Confirm = m.Level, rollout.Duration(is.Settle), rollout.Duration(is.Confirm)
 	out.Halt, out.Stages = rollout.Limit{Hosts: is.HaltHosts, Percent: is.HaltPercent}, nil
 	for _, s := range is.Stages {
@@ -64,16 +64,6 @@ func planOf(p *policy.Policy, m *trust.Manifest) (plan, error) {
 	}
 	for _, f := range is.Freeze {
 		out.Freeze = append(out.Freeze, rollout.Freeze{From: rollout.Moment(f.From), To: rollout.Moment(f.To), Zone: f.Zone})
-	}
-	for _, probe := range is.Probes {
-		text := probe.Target
-		switch probe.Kind {
-		case policy.ProbeTCP:
-			text = "tcp " + probe.Target
-		case policy.ProbeController:
-			text = "controller"
-		}
-		out.Probes = append(out.Probes, text)
 	}
 	var lists int64
 	for _, l := range m.Lists {

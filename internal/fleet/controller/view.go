@@ -169,21 +169,13 @@ func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, e
 		if err != nil {
 			return nil, err
 		}
-		out.ConfirmSeconds, out.Probes = int(time.Duration(plan.Confirm).Seconds()), plan.Probes
+		out.ConfirmSeconds = int(time.Duration(plan.Confirm).Seconds())
 	}
 	out.Members, out.Labels = v.members, v.hosts[id].LabelsOrder
 	return out, nil
 }
 
-// plan is how a bundle goes to hosts, as the store keeps it: what roll-outs obey, and what
-// hosts do.
-type plan struct {
-	rollout.Plan
-
-	Probes []string `json:"probes,omitempty"`
-}
-
-func readPlan(text json.RawMessage) (p plan, err error) {
+func readPlan(text json.RawMessage) (p rollout.Plan, err error) {
 	return p, json.Unmarshal(text, &p)
 }
 

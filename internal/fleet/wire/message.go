@@ -225,15 +225,12 @@ func roots(rs [][]byte) error {
 
 // Check says what openapi.yaml does not allow.
 func (d *Desired) Check() error {
-	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), count("probes", len(d.Probes), mostItems), bound("labels", len(d.Labels), mostMetadata))
+	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), bound("labels", len(d.Labels), mostMetadata))
 	if d.ConfirmSeconds < 0 || d.ConfirmSeconds > mostSeconds {
 		err = errors.Join(err, fmt.Errorf("confirm-seconds is %d, not one of 0 to %d", d.ConfirmSeconds, mostSeconds))
 	}
 	if f := d.Prefetch; f != nil && (f.Bundle < 1 || f.Rollout < 1) {
 		err = errors.Join(err, fmt.Errorf("prefetch: there is no bundle %d of roll-out %d", f.Bundle, f.Rollout))
-	}
-	for _, p := range d.Probes {
-		err = errors.Join(err, text("probe", p, 1, mostProbe))
 	}
 	if d.Members != nil {
 		err = errors.Join(err, sha("members", d.Members.Sha256, false), number("size", d.Members.Size))

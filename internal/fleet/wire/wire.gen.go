@@ -133,9 +133,6 @@ type Desired struct {
 	Order    Order     `json:"order,omitempty,omitzero"`
 	Prefetch *Prefetch `json:"prefetch,omitempty"`
 
-	// Probes https URL, tcp HOST:PORT or controller
-	Probes []string `json:"probes,omitempty,omitzero"`
-
 	// Rollout which roll-out wants it, 0 if none
 	Rollout int64 `json:"rollout,omitempty,omitzero"`
 }

@@ -259,6 +259,8 @@ func (e *engine) Facts(context.Context) ([]byte, error) { return e.facts, nil }
 
 func (e *engine) Probe(context.Context, string) error { return nil }
 
+func (e *engine) Probes(string) ([]string, error) { return nil, nil }
+
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

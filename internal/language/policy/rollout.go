@@ -41,6 +41,17 @@ type Probe struct {
 	Target string // a URL, HOST:PORT, or ""
 }
 
+// String is how it is told: a URL, "tcp HOST:PORT" or "controller".
+func (p Probe) String() string {
+	switch p.Kind {
+	case ProbeTCP:
+		return "tcp " + p.Target
+	case ProbeController:
+		return string(ProbeController)
+	}
+	return p.Target
+}
+
 // ProbeKind is how a probe is made.
 type ProbeKind string
 
