@@ -192,6 +192,11 @@ func (m *Member) take(d *wire.Desired) {
 	if d.Bundle == 0 && m.Trust.State().Incarnation == 0 {
 		return // nothing was ever signed, and nothing is desired
 	}
+	if err := m.outdated(d); err != nil {
+		m.note(err)
+		m.doubt(&m.untaken, err)
+		return
+	}
 	if err := m.Trust.Accept(d.Order.Incarnation, d.Order.Revision); err != nil {
 		if !errors.Is(err, trust.ErrRolledBack) || d.Order.Incarnation != m.Trust.State().Incarnation {
 			err = fmt.Errorf("what the controller desires is not taken: %w", err)
@@ -215,6 +220,20 @@ func (m *Member) take(d *wire.Desired) {
 		m.save()
 	}
 	nudge(m.wake)
+}
+
+// outdated is the error of an order from before the last one that was taken, though the
+// controller's revision has come up to that again: its database is an older copy. What has
+// been desired since a revision that this host has seen is what was desired then.
+func (m *Member) outdated(d *wire.Desired) error {
+	m.mu.Lock()
+	last := m.state.Desired
+	m.mu.Unlock()
+	same := d.Bundle == last.Bundle && d.Rollout == last.Rollout
+	if same || d.Since == 0 || d.Order.Incarnation != last.Order.Incarnation || d.Since > last.Order.Revision || d.Order.Compare(last.Order) < 0 {
+		return nil
+	}
+	return fmt.Errorf("bundle %d of revision %d is %w: an older copy of the controller's database was put back, and the policy key has to sign a new incarnation", d.Bundle, d.Since, trust.ErrRolledBack)
 }
 
 // believe takes what is signed.

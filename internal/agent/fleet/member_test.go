@@ -56,7 +56,7 @@ func TestConfirmed(t *testing.T) {
 // Nothing that is not signed for this fleet, or comes late, is enforced, and each is told.
 func TestNotTaken(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
-		_, end := s.member()
+		m, end := s.member()
 		defer end()
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
@@ -74,6 +74,23 @@ func TestNotTaken(t *testing.T) {
 			t.Fatalf("a lower revision was taken: %+v", r)
 		}
 
+		// A copy of the database from before bundle 7 was desired, in which much has happened since.
+		two := s.sign("two")
+		older := s.desired
+		older.Order.Revision, older.Bundle, older.Rollout, older.Since = older.Order.Revision+9, two, 1, 1
+		s.push(&wire.Message{Trust: &s.trusted})
+		s.push(&wire.Message{Desired: &older})
+		synctest.Wait()
+		if m.now().Desired.Bundle != 7 {
+			t.Fatalf("an older copy was taken: %+v", m.now())
+		}
+		m.mu.Lock()
+		doubt := m.untaken
+		m.mu.Unlock()
+		if !strings.Contains(doubt, "the policy key has to sign a new incarnation") {
+			t.Error(doubt)
+		}
+
 		signed := s.trusted
 		s.push(&wire.Message{Trust: &wire.Trust{Timestamp: []byte("{}"), Snapshot: signed.Snapshot, Targets: signed.Targets}})
 		synctest.Wait()
@@ -81,7 +98,6 @@ func TestNotTaken(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 
-		two := s.sign("two")
 		s.set(func() { s.tampered = true })
 		s.desire(wire.Desired{Bundle: two, Rollout: 3})
 		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {

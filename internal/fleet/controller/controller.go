@@ -95,6 +95,9 @@ func (c *Controller) begin(ctx context.Context) error {
 		if err := c.Store.Create(ctx, self, is.Fleet, is.Incarnation); err != nil {
 			return err
 		}
+		if is.TargetsVersion > 0 {
+			c.Note(errors.New("the database is new, though bundles were published before: it knows no host; if a copy of the one before is left, put that in its place"))
+		}
 	case err != nil:
 		return err
 	case has.Name != is.Fleet:

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type fleet struct {
 	files      map[string][]byte
 	text       string // of fleet.yaml
 	addresses  map[string][]netip.Addr
+	notes      atomic.Value // the last one
 }
 
 func ok(t testing.TB, err error) {
@@ -98,7 +100,7 @@ func (f *fleet) run() {
 	f.address = l.Addr().String()
 	s, err := store.Open(f.Context(), f.database)
 	ok(f, err)
-	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Note: func(err error) { f.Log(err) }})
+	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Note: f.note})
 	ok(f, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)
@@ -112,6 +114,11 @@ func (f *fleet) run() {
 		_, err := f.client.Status(f.Context())
 		return err == nil
 	})
+}
+
+func (f *fleet) note(err error) {
+	f.notes.Store(err.Error())
+	f.Log(err)
 }
 
 // until waits for something to become true.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,34 @@ func TestMovesSeldom(t *testing.T) {
 	defer s.mutex.Unlock()
 	if later := s.settle(time.Now().Add(moveEvery)); fmt.Sprint(later["web-1"]) != fmt.Sprint(address(4)) {
 		t.Errorf("later %v", later)
+	}
+}
+
+// TestOlderDatabase: hosts that have heard more than the database knows are named with the way
+// out, and a new database beside published bundles is warned of.
+func TestOlderDatabase(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	a, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	is, err := f.client.Status(t.Context())
+	ok(t, err)
+	conn, err := wire.Dial(t.Context(), a.client.HTTP, a.client.Base)
+	ok(t, err)
+	defer conn.Cut()
+	ok(t, conn.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: "a", Order: wire.Order{Incarnation: is.Incarnation, Revision: is.Revision + 100}}}))
+	f.until("the reason", func() bool { return strings.Contains(f.states()["web-1"].Reason, "an older copy of it was put back") })
+	d, err := a.client.Desired(t.Context())
+	if err != nil || d.Bundle == 1 && (d.Since < 1 || d.Since > d.Order.Revision) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	ok(t, f.stop())
+	f.database = "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
+	f.run()
+	if text, _ := f.notes.Load().(string); !strings.Contains(text, "the database is new, though bundles were published before") {
+		t.Error(text)
 	}
 }
 

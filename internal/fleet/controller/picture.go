@@ -23,7 +23,7 @@ func (c *Controller) hosts(only *selector.Selector) *api.Hosts {
 		if !h.Revoked.IsZero() || only != nil && !only.Match(named(id, h.Labels)) {
 			continue
 		}
-		is := c.picture(h, v.desired[id], online)
+		is := c.picture(h, v, online)
 		if is.State == api.Proved {
 			out.Proved++
 		}
@@ -44,7 +44,8 @@ func named(id string, labels map[string]string) map[string]string {
 // again.
 const claimTime = 10 * time.Minute
 
-func (c *Controller) picture(h store.Host, d store.Desired, online map[string]hub.Presence) api.Host {
+func (c *Controller) picture(h store.Host, v *view, online map[string]hub.Presence) api.Host {
+	d := v.desired[h.ID]
 	k := c.statuses.read(h.ID)
 	there, connected := online[h.ID]
 	out := api.Host{
@@ -55,12 +56,12 @@ func (c *Controller) picture(h store.Host, d store.Desired, online map[string]hu
 		out.Address = there.From.String()
 		out.Seen = c.Now()
 	}
-	out.State, out.Reason, out.Since = judge(k, h, d, there, connected, c.Now())
+	out.State, out.Reason, out.Since = judge(k, h, d, v.position, there, connected, c.Now())
 	return out
 }
 
 // judge says how a host is, and why it is not proved.
-func judge(k known, h store.Host, d store.Desired, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
+func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
 	r := &k.report
 	switch {
 	case !k.claimed.IsZero() && now.Sub(k.claimed) < claimTime:
@@ -69,6 +70,8 @@ func judge(k known, h store.Host, d store.Desired, there hub.Presence, connected
 		return api.Offline, "it has never connected", time.Time{}
 	case !connected:
 		return api.Offline, fmt.Sprintf("not heard for %s", english.Duration(now.Sub(k.seen).Truncate(time.Second))), k.seen
+	case k.heard.Incarnation == at.Incarnation && k.heard.Revision > at.Revision:
+		return api.Stale, fmt.Sprintf("it has heard of revision %d, and this database ends at %d: an older copy of it was put back, and the policy key has to sign a new incarnation", k.heard.Revision, at.Revision), there.Since
 	case d.Bundle == 0:
 		return api.None, "no roll-out has reached it", there.Since
 	case k.at.IsZero():

@@ -20,7 +20,8 @@ type known struct {
 	since  time.Time // when bundle and state became what they are
 	drifts time.Time // since when it drifts; zero: it does not
 	seen   time.Time
-	have   []int64 // the bundles that it keeps
+	have   []int64    // the bundles that it keeps
+	heard  wire.Order // the newest that it had heard of when it came
 	// settled is what it ran last that is not to be undone unless it is confirmed.
 	settled int64
 
@@ -132,6 +133,7 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	c.statuses.mutex.Lock()
 	k := c.statuses.get(host)
 	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, level, hello.Have
+	k.heard = hello.Order
 	c.statuses.sighted[host] = true
 	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
 		c.statuses.moved[host] = hello.Addresses

@@ -163,7 +163,7 @@ const retryAfter = time.Second
 func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, error) {
 	v := c.view.Load()
 	d := v.desired[id]
-	out := &wire.Desired{Order: wire.Order(v.position), Bundle: d.Bundle, Rollout: d.Rollout, Prefetch: c.driver.prefetch(id)}
+	out := &wire.Desired{Order: wire.Order(v.position), Bundle: d.Bundle, Rollout: d.Rollout, Since: d.Revision, Prefetch: c.driver.prefetch(id)}
 	if d.Rollout != 0 {
 		plan, err := c.driver.plan(ctx, c.Store, d.Rollout)
 		if err != nil {

@@ -225,7 +225,7 @@ func roots(rs [][]byte) error {
 
 // Check says what openapi.yaml does not allow.
 func (d *Desired) Check() error {
-	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), bound("labels", len(d.Labels), mostMetadata))
+	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), number("since", d.Since), bound("labels", len(d.Labels), mostMetadata))
 	if d.ConfirmSeconds < 0 || d.ConfirmSeconds > mostSeconds {
 		err = errors.Join(err, fmt.Errorf("confirm-seconds is %d, not one of 0 to %d", d.ConfirmSeconds, mostSeconds))
 	}

@@ -135,6 +135,9 @@ type Desired struct {
 
 	// Rollout which roll-out wants it, 0 if none
 	Rollout int64 `json:"rollout,omitempty,omitzero"`
+
+	// Since the revision at which bundle and rollout became these, 0 for no bundle
+	Since int64 `json:"since,omitempty,omitzero"`
 }
 
 // Drain The controller ends. Connect again after a while of your own choice within so many seconds.
