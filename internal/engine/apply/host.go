@@ -251,10 +251,11 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 }
 
 func (h *Host) takeLock(ctx context.Context) (*lock, error) {
+	if h.Wait <= 0 {
+		return takeLock(ctx, h.Dir, 0, nil)
+	}
 	return takeLock(ctx, h.Dir, h.Wait, func(holder string) {
-		if h.Wait > 0 {
-			h.note("%s", (&BusyError{Holder: holder}).Waiting(h.Wait))
-		}
+		h.note("%s", (&BusyError{Holder: holder}).Waiting(h.Wait))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -180,7 +181,10 @@ func (l *lock) release() {
 
 // holder is who took the lock and holds it, for a reader.
 func (l *lock) holder() string {
-	holders := lockHolders(l.files()...)
+	holders := lockTakers(l.files()...)
+	if len(holders) == 0 {
+		holders = lockHolders(l.files()...)
+	}
 	for _, pid := range holders {
 		started := func(ancestor int) bool { return slices.Contains(holders, ancestor) }
 		if slices.ContainsFunc(process.Ancestors(pid)[1:], started) {
@@ -201,23 +205,58 @@ func (l *lock) holder() string {
 // keptByOthers says whether a locked file is held by processes of other users alone, who
 // cannot be changing the firewall.
 func keptByOthers(f *os.File) bool {
+	ours := func(pid int) bool { return process.User(pid) == os.Getuid() }
+	if slices.ContainsFunc(lockTakers(f), ours) {
+		return false
+	}
 	holders := lockHolders(f)
-	return len(holders) > 0 && !slices.ContainsFunc(holders, func(pid int) bool { return process.User(pid) == os.Getuid() })
+	return len(holders) > 0 && !slices.ContainsFunc(holders, ours)
+}
+
+// lockTakers are those of lockHolders that the kernel knows to have taken the lock
+// themselves, which looks into them alone: a process that was given the open file, and
+// outlives who took it, is not among them. Lines of /proc/locks end in
+// "FLOCK ADVISORY WRITE 812 fe:01:4711 0 EOF" (lock_get_status in fs/locks.c).
+func lockTakers(files ...*os.File) []int {
+	text, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return nil
+	}
+	var takers []int
+	for _, file := range locked(files) {
+		node := fmt.Sprintf(":%d", file.Ino)
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			i := slices.Index(fields, "FLOCK")
+			if i < 0 || len(fields) < i+5 || !strings.HasSuffix(fields[i+4], node) {
+				continue
+			}
+			if pid, err := strconv.Atoi(fields[i+3]); err == nil && pid > 0 && holds(pid, file) {
+				takers = append(takers, pid)
+			}
+		}
+	}
+	return takers
+}
+
+// locked are the files as the kernel knows them.
+func locked(files []*os.File) (all []unix.Stat_t) {
+	for _, f := range files {
+		var at unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &at) == nil {
+			all = append(all, at)
+		}
+	}
+	return all
 }
 
 // lockHolders are the processes that hold a lock of one of the files: the command that
 // took it and what it has started.
 func lockHolders(files ...*os.File) []int {
-	var locked []unix.Stat_t
-	for _, f := range files {
-		var at unix.Stat_t
-		if unix.Fstat(int(f.Fd()), &at) == nil {
-			locked = append(locked, at)
-		}
-	}
+	at := locked(files)
 	all, _ := process.All() // none are seen where they cannot be listed
 	return slices.DeleteFunc(all, func(pid int) bool {
-		return !slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) })
+		return !slices.ContainsFunc(at, func(file unix.Stat_t) bool { return holds(pid, file) })
 	})
 }
 

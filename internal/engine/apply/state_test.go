@@ -265,11 +265,14 @@ func TestLockHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(waiting)
-	waiting.release()
 	held, err := takeLock(t.Context(), dir, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := lockTakers(waiting.files()...); len(got) == 0 || slices.ContainsFunc(got, func(pid int) bool { return pid != os.Getpid() }) {
+		t.Errorf("processes %v took it, want %d", got, os.Getpid())
+	}
+	waiting.release()
 	child := start(held)
 	for _, f := range held.files() {
 		if err := f.Close(); err != nil {
@@ -283,6 +286,9 @@ func TestLockHolders(t *testing.T) {
 	defer another.release()
 	if got := lockHolders(another.files()...); !slices.Equal(got, []int{child}) {
 		t.Errorf("processes %v hold it, want %d", got, child)
+	}
+	if got := lockTakers(another.files()...); len(got) != 0 {
+		t.Errorf("processes %v took it and hold it, want none", got)
 	}
 	want := fmt.Sprintf("process %d (sleep 3600) is changing the firewall", child)
 	if _, err := takeLock(t.Context(), dir, 0, nil); err == nil || err.Error() != want {
