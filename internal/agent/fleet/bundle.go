@@ -132,7 +132,7 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 			return dir, nil
 		}
 	}
-	if text, err = m.Controllers.Blob(ctx, b.SHA256, b.Size, nil); err != nil {
+	if text, err = m.blob(ctx, b.SHA256, b.Size, nil); err != nil {
 		return "", err
 	}
 	manifest, err := b.Manifest(text)
@@ -164,6 +164,18 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 		return "", err
 	}
 	return dir, os.Rename(next, dir)
+}
+
+// blob gives what has a hash: that came with what is desired, or that a controller is asked
+// for.
+func (m *Member) blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error) {
+	m.mu.Lock()
+	text, given := m.given[hash]
+	m.mu.Unlock()
+	if given && int64(len(text)) <= most {
+		return text, nil
+	}
+	return m.Controllers.Blob(ctx, hash, most, from)
 }
 
 // bundle is what is signed of a bundle, with what the controller shows now where that is not
@@ -228,7 +240,7 @@ func (m *Member) file(ctx context.Context, dir string, f trust.File) error {
 	}
 	if text == nil {
 		var err error
-		if text, err = m.Controllers.Blob(ctx, f.SHA256, f.Size, older); err != nil {
+		if text, err = m.blob(ctx, f.SHA256, f.Size, older); err != nil {
 			return err
 		}
 		if err := f.Check(text); err != nil {
@@ -277,7 +289,7 @@ func (m *Member) members(ctx context.Context, at *wire.Blob) (map[string][]strin
 		return nil, err
 	}
 	if at != nil && (err != nil || wire.Hash(text) != at.Sha256) {
-		if text, err = m.Controllers.Blob(ctx, at.Sha256, min(at.Size, mostMembers), text); err != nil {
+		if text, err = m.blob(ctx, at.Sha256, min(at.Size, mostMembers), text); err != nil {
 			return nil, err
 		}
 		if _, _, err := m.Trust.Live(trust.KindMembers, text); err != nil {
@@ -298,6 +310,15 @@ func (m *Member) members(ctx context.Context, at *wire.Blob) (map[string][]strin
 		Sets map[string][]string `json:"sets"`
 	}
 	return doc.Sets, json.Unmarshal(payload, &doc)
+}
+
+// membersHash is that of the members that are kept, "" without any.
+func (m *Member) membersHash() string {
+	text, err := regular.Read(filepath.Join(m.Dir, membersName), mostMembers)
+	if err != nil {
+		return ""
+	}
+	return wire.Hash(text)
 }
 
 // view is the policy of this host: the fleet's in the folder of a bundle, and what the host

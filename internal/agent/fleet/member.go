@@ -120,9 +120,10 @@ type Member struct {
 	saved      []byte
 	stream     Stream // nil: there is none
 	end        context.CancelCauseFunc
-	aim        aim           // that is pursued; zero: nothing is
-	wake       chan struct{} // there may be something to pursue
-	tell       chan struct{} // there is something to report
+	aim        aim               // that is pursued; zero: nothing is
+	wake       chan struct{}     // there may be something to pursue
+	tell       chan struct{}     // there is something to report
+	given      map[string][]byte // blobs that came with what is desired, by hash
 	noted      string
 	distrusted string        // why what the controller shows is not believed
 	untaken    string        // why what it desires is not taken
@@ -212,6 +213,13 @@ func (m *Member) take(d *wire.Desired) {
 	m.mu.Lock()
 	before := m.state.Desired
 	m.state.Desired = *d
+	m.state.Desired.Blobs = nil
+	if len(d.Blobs) > 0 {
+		m.given = map[string][]byte{}
+		for _, b := range d.Blobs {
+			m.given[wire.Hash(b)] = b
+		}
+	}
 	if m.aim != (aim{}) && m.aim != m.state.aimOf(d) {
 		m.end(errNewer)
 	}

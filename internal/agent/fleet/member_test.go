@@ -14,10 +14,10 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// What is desired comes into force, each step told in its order.
+// What is desired comes into force, and the steps that take long are told.
 func TestConfirmed(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
-		s.set(func() { s.kernel.takes = time.Second })
+		s.set(func() { s.kernel.takes = 2 * reportEvery })
 		_, end := s.member()
 		defer end()
 		s.set(func() { s.kernel.probes = []string{"controller", "tcp 192.0.2.7:443"} })
@@ -362,7 +362,6 @@ func TestPrefetch(t *testing.T) {
 	})
 }
 
-// What a stream loses the next question brings, and a stream that died in silence is noticed.
 // What a list was when it was signed comes with the bundle, once: a new one as what it
 // differs from the one that is here.
 func TestLists(t *testing.T) {
@@ -415,6 +414,7 @@ func TestLists(t *testing.T) {
 	})
 }
 
+// What a stream loses the next question brings, and a stream that died in silence is noticed.
 func TestSilentDeath(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		_, end := s.member()
@@ -424,12 +424,35 @@ func TestSilentDeath(t *testing.T) {
 		s.set(func() { s.dead = true })
 		two := s.sign("two")
 		s.desire(wire.Desired{Bundle: two, Rollout: 2}) // pushed into nothing
-		time.Sleep(46 * time.Second)
+		time.Sleep(44 * time.Second)                    // it is not noticed yet, so that the next stream lives
 		s.set(func() { s.dead = false })
-		s.await(wire.StateConfirmed, 31*time.Second)
+		s.await(wire.StateConfirmed, 33*time.Second)
 		if len(s.hellos) != 2 {
 			t.Fatalf("%d streams", len(s.hellos))
 		}
+	})
+}
+
+// Files that come with what is desired are not fetched, and those that are others than was
+// signed are.
+func TestGiven(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		two, all := s.sign("two"), [][]byte{}
+		for _, text := range s.blobs {
+			all = append(all, text)
+		}
+		had := s.blobs
+		s.set(func() { s.blobs = nil })
+		s.desire(wire.Desired{Bundle: two, Rollout: 1, Blobs: all})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("two")
+		s.set(func() { s.blobs = had })
+		three := s.sign("three")
+		s.desire(wire.Desired{Bundle: three, Rollout: 2, Blobs: [][]byte{[]byte("version: 1\n# three, and more\n")}})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.runs("three")
 	})
 }
 
@@ -452,7 +475,7 @@ func TestDrained(t *testing.T) {
 		s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
 		time.Sleep(10 * time.Second)
 		s.set(func() { s.cut = false })
-		time.Sleep(12 * time.Second)
+		time.Sleep(15 * time.Second) // behind the fourth try, which comes at the latest when the time is over
 		synctest.Wait()
 		if len(s.hellos) != 10 {
 			t.Fatalf("%d streams after one that nobody answered for 10 s", len(s.hellos))

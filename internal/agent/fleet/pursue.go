@@ -38,6 +38,9 @@ func (m *Member) pursueAll(ctx context.Context) {
 		newer := context.Cause(doing) != nil
 		m.end(nil)
 		m.aim = aim{}
+		if err == nil && !newer {
+			m.given = nil
+		}
 		m.mu.Unlock()
 		retry = nil
 		switch {

@@ -119,7 +119,7 @@ func (m *Member) hello(ctx context.Context) *wire.Hello {
 	trusted, report := m.Trust.State(), m.Report()
 	h := &wire.Hello{
 		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
-		Root: trusted.RootVersion, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
+		Root: trusted.RootVersion, Members: m.membersHash(), Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)
 	if err != nil {
@@ -138,6 +138,9 @@ func (m *Member) send(ctx context.Context, s Stream, out *wire.Message) error {
 	return s.Send(ctx, out)
 }
 
+// reportEvery is for how long what is under way is gathered: what comes of it is told at once.
+const reportEvery = 2 * time.Second
+
 // tellAll sends the newest report, as often as it changes.
 func (m *Member) tellAll(ctx context.Context, s Stream) error {
 	for {
@@ -145,13 +148,33 @@ func (m *Member) tellAll(ctx context.Context, s Stream) error {
 		case <-ctx.Done():
 			return nil
 		case <-m.tell:
-			report := m.Report()
-			if err := m.send(ctx, s, &wire.Message{Report: &report}); err != nil {
+		}
+		for began := time.Now(); m.underWay() && time.Since(began) < reportEvery; {
+			select {
+			case <-ctx.Done():
 				nudge(m.tell) // for the next stream
-				return err
+				return nil
+			case <-m.tell:
+			case <-time.After(reportEvery - time.Since(began)):
 			}
 		}
+		report := m.Report()
+		if err := m.send(ctx, s, &wire.Message{Report: &report}); err != nil {
+			nudge(m.tell)
+			return err
+		}
 	}
+}
+
+// underWay says that the state is one on the way to what was asked for.
+func (m *Member) underWay() bool {
+	switch now := m.now(); now.Report.State {
+	case wire.StateNone, wire.StateFetched:
+		return now.Report.Bundle != 0 && now.Desired.Prefetch == nil && now.Report.Error == ""
+	case wire.StateChecked, wire.StatePending, wire.StateProved:
+		return now.Report.Error == ""
+	}
+	return false
 }
 
 var errEnded = errors.New("the connection has ended")

@@ -31,9 +31,12 @@ type content struct {
 	manifest  trust.Manifest
 	selectors []*selector.Selector // of files that are not for every host
 	blobs     map[string][]*selector.Selector
+	sha256    string // of the manifest
+	size      int64
 
 	mutex   sync.Mutex
-	read    bool // groups is what it is
+	news    map[string][]string // hashes, for hosts that are alike and run the same
+	read    bool                // groups is what it is
 	groups  []group
 	at      int64 // classes are of the hosts of this revision
 	classes map[string]string
@@ -53,7 +56,7 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 	if err != nil {
 		return nil, err
 	}
-	made := &content{}
+	made := &content{sha256: b.SHA256, size: int64(len(b.Manifest))}
 	m := &made.manifest
 	if err := json.Unmarshal(b.Manifest, m); err != nil { // it was verified when it was published
 		return nil, fmt.Errorf("the manifest of bundle %d: %w", bundle, err)

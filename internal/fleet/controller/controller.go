@@ -41,6 +41,7 @@ type Controller struct {
 	refreshing sync.Mutex             // so that no view follows a newer one
 	statuses   statuses
 	driver     driver
+	telling    telling
 	contents   contents
 	patches    patches
 	held       held

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -428,6 +429,72 @@ func TestPrune(t *testing.T) {
 }
 
 // TestPublishRefuses: what a host would refuse does not become a bundle.
+// TestPushed: what is desired comes with the files that a host does not have and may see,
+// unless they are large.
+func TestPushed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += "roll-out: {stages: [100%], settle: none}\n"
+	conns := map[string]*wire.Conn{}
+	for host, role := range map[string]string{"web-1": "web", "db-1": "db"} {
+		a, err := f.join(host, f.token(map[string]string{"role": role}, 1))
+		ok(t, err)
+		conns[host] = a.stream(nil)
+	}
+	gets := func(host string, bundle int64) map[string]bool {
+		t.Helper()
+		for {
+			m, err := conns[host].Receive(t.Context())
+			ok(t, err)
+			if m.Desired == nil || m.Desired.Bundle != bundle {
+				continue
+			}
+			got := map[string]bool{}
+			for _, text := range m.Desired.Blobs {
+				got[string(text)] = true
+			}
+			ok(t, conns[host].Send(t.Context(), &wire.Message{Report: &wire.Report{
+				Order: m.Desired.Order, Rollout: m.Desired.Rollout, Bundle: bundle, State: wire.StateConfirmed, Running: bundle, Proved: time.Now(),
+			}}))
+			return got
+		}
+	}
+	publish := func(text string) (base, db, manifest string) {
+		t.Helper()
+		_, err := f.publish(text)
+		ok(t, err)
+		for hash, content := range must(f.repository.Manifests()) {
+			if m := (&trust.Manifest{}); json.Unmarshal(content, m) == nil && m.Parts[0].SHA256 == trust.HashOf([]byte("version: 1\n"+text)) {
+				manifest = string(f.files[hash])
+				base, db = string(f.files[m.Parts[0].SHA256]), string(f.files[m.Parts[1].SHA256])
+			}
+		}
+		return base, db, manifest
+	}
+	base, db, manifest := publish("input: {default: drop}\n")
+	for host, want := range map[string][]string{"web-1": {manifest, f.text, base}, "db-1": {manifest, f.text, base, db}} {
+		if got := gets(host, 1); len(got) != len(want) || slices.ContainsFunc(want, func(text string) bool { return !got[text] }) {
+			t.Errorf("%s gets %v, want %q", host, got, want)
+		}
+	}
+	base, _, manifest = publish("input: {default: reject}\n")
+	if got := gets("web-1", 2); len(got) != 2 || !got[manifest] || !got[base] {
+		t.Errorf("of another part: %v", got)
+	}
+	gets("db-1", 2)
+	_, _, manifest = publish("input: {default: drop}\n# " + strings.Repeat("x", wire.MostPushed) + "\n")
+	if got := gets("web-1", 3); len(got) != 1 || !got[manifest] {
+		t.Errorf("of a large part: %d blobs", len(got))
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 func TestPublishRefuses(t *testing.T) {
 	t.Parallel()
 	f, other := newFleet(t, "example.net"), newFleet(t, "other.example.net")

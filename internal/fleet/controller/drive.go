@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/fleet/rollout"
@@ -19,6 +20,7 @@ import (
 // step only on the version that it was made of.
 type driver struct {
 	looks chan struct{}
+	later atomic.Bool
 
 	moving sync.Mutex // one step or command at a time
 	open   []driven   // by number; nil: to be read
@@ -35,7 +37,9 @@ type driven struct {
 
 	kept   store.Rollout
 	stored rollout.State // as the store has it
-	at     time.Time     // since when
+	// unstored says that State is another.
+	unstored bool
+	at       time.Time // since when
 }
 
 func (d *driver) init() {
@@ -48,6 +52,17 @@ func (d *driver) look() {
 	select {
 	case d.looks <- struct{}{}:
 	default:
+	}
+}
+
+// lookLater has them stepped within a second: so long it may take until what hosts are about
+// is seen in a roll-out.
+func (d *driver) lookLater() {
+	if d.later.CompareAndSwap(false, true) {
+		time.AfterFunc(storeEvery, func() {
+			d.later.Store(false)
+			d.look()
+		})
 	}
 }
 
@@ -128,7 +143,7 @@ func (d *driven) row() (store.Rollout, error) {
 }
 
 // stepEvery is how long what happens is gathered before roll-outs are stepped.
-const stepEvery = 50 * time.Millisecond
+const stepEvery = 100 * time.Millisecond
 
 // storeEvery is how often what hosts said is written into a roll-out's state while nothing
 // follows from it. A controller that comes after this one hears it from the hosts.
@@ -136,7 +151,7 @@ const storeEvery = time.Second
 
 // After a step the driver rests for so many times as long as the step took, up to longestRest.
 const (
-	restFor     = 10
+	restFor     = 20
 	longestRest = time.Second
 )
 
@@ -201,7 +216,7 @@ func (c *Controller) step(ctx context.Context) (time.Duration, error) {
 		if !is.State.Until.IsZero() {
 			due = min(due, max(0, is.State.Until.Sub(c.Now())))
 		}
-		if is.Changed(rollout.Rollout{ID: is.ID, Bundle: is.Bundle, Plan: is.Plan, State: is.stored}) {
+		if is.unstored {
 			due = min(due, max(0, is.at.Add(storeEvery).Sub(c.Now())))
 		}
 	}
@@ -222,8 +237,9 @@ func (c *Controller) move(ctx context.Context, who string, i int, next driven, o
 	}
 	before := old.Rollout
 	before.State = old.stored
+	next.unstored = next.Changed(before)
 	switch now := c.Now(); {
-	case !next.Changed(before) && len(m.Desired) == 0:
+	case !next.unstored && len(m.Desired) == 0:
 		c.driver.open[i] = next
 	case who == self && len(m.Desired) == 0 && next.State.Phase == before.State.Phase && next.State.Stage == before.State.Stage && now.Sub(old.at) < storeEvery:
 		c.driver.open[i] = next
@@ -238,7 +254,7 @@ func (c *Controller) move(ctx context.Context, who string, i int, next driven, o
 			c.driver.read = false
 			return err
 		}
-		next.kept, next.stored, next.at = rows[0], next.State, now
+		next.kept, next.stored, next.unstored, next.at = rows[0], next.State, false, now
 		c.driver.open[i] = next
 	}
 	c.driver.mutex.Lock()

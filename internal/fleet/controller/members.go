@@ -16,6 +16,7 @@ import (
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
 	"sluice/internal/language/policy"
 )
 
@@ -245,4 +246,11 @@ func payloadOf(envelope []byte) (incarnation int64, payload []byte, err error) {
 	}
 	err = json.Unmarshal(sealed.Payload, &body)
 	return body.Incarnation, body.Payload, err
+}
+
+func hashOf(b *wire.Blob) string {
+	if b == nil {
+		return ""
+	}
+	return b.Sha256
 }

@@ -22,6 +22,8 @@ type known struct {
 	seen   time.Time
 	have   []int64    // the bundles that it keeps
 	heard  wire.Order // the newest that it had heard of when it came
+	// members is the hash of those of sets that it keeps, or that it was sent.
+	members string
 	// settled is what it ran last that is not to be undone unless it is confirmed.
 	settled int64
 
@@ -133,7 +135,7 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	c.statuses.mutex.Lock()
 	k := c.statuses.get(host)
 	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, level, hello.Have
-	k.heard = hello.Order
+	k.heard, k.members = hello.Order, hello.Members
 	c.statuses.sighted[host] = true
 	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
 		c.statuses.moved[host] = hello.Addresses
@@ -171,8 +173,11 @@ func (c *Controller) left(host string) {
 func (c *Controller) said(host string, m *wire.Message) {
 	switch {
 	case m.Report != nil:
-		c.reported(host, m.Report, c.Now())
-		c.driver.look()
+		if c.reported(host, m.Report, c.Now()) || c.driver.prefetch(host) != nil {
+			c.driver.look()
+		} else {
+			c.driver.lookLater()
+		}
 	case m.Facts != nil:
 		c.statuses.mutex.Lock()
 		c.statuses.facts[host] = m.Facts.Facts
@@ -182,10 +187,12 @@ func (c *Controller) said(host string, m *wire.Message) {
 	c.statuses.wake()
 }
 
-func (c *Controller) reported(host string, r *wire.Report, now time.Time) {
+// reported keeps a report, and says whether a roll-out may go on by it.
+func (c *Controller) reported(host string, r *wire.Report, now time.Time) bool {
 	c.statuses.mutex.Lock()
 	defer c.statuses.mutex.Unlock()
 	k := c.statuses.get(host)
+	turned := !onTheWay(r) || k.report.Drift != r.Drift
 	if k.at.IsZero() || k.report.Bundle != r.Bundle || k.report.State != r.State {
 		k.since = now
 	}
@@ -204,6 +211,16 @@ func (c *Controller) reported(host string, r *wire.Report, now time.Time) {
 		k.have = slices.Clone(k.have[max(0, len(k.have)-mostHave):])
 	}
 	c.statuses.unsaid[host] = true
+	return turned
+}
+
+// onTheWay says that a host is about what it was told.
+func onTheWay(r *wire.Report) bool {
+	switch r.State {
+	case wire.StateFetched, wire.StateChecked, wire.StatePending, wire.StateProved:
+		return true
+	}
+	return r.State == wire.StateNone && r.Bundle != 0
 }
 
 // mostHave is how many bundles of a host are remembered.
@@ -228,7 +245,7 @@ func (c *Controller) claimed(host string, by, _ netip.Addr) {
 }
 
 // writeEvery is how long statuses are gathered.
-const writeEvery = 200 * time.Millisecond
+const writeEvery = 500 * time.Millisecond
 
 // sightEvery is how often the database is told that hosts are still heard.
 const sightEvery = time.Minute

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
@@ -120,10 +119,13 @@ func (c *Controller) whole(ctx context.Context) error {
 	if l, has := next.live[trust.KindMembers]; has {
 		next.members = &wire.Blob{Sha256: wire.Hash(l.Envelope), Size: int64(len(l.Envelope))}
 	}
-	c.view.Store(next)
+	old := c.view.Swap(next)
 	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
+	all := old == nil || old.position.Incarnation != next.position.Incarnation || hashOf(old.members) != hashOf(next.members)
 	for id := range c.hub.Online() {
-		c.tell(ctx, id)
+		if all || old.desired[id] != next.desired[id] || ordered(old.hosts[id]) != ordered(next.hosts[id]) {
+			c.tell(ctx, id)
+		}
 	}
 	c.driver.look()
 	c.memberships()
@@ -159,39 +161,8 @@ func (c *Controller) follow(ctx context.Context) {
 // retryAfter is how long a database is left alone that did not answer.
 const retryAfter = time.Second
 
-// desiredOf is what a host is to run.
-func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, error) {
-	v := c.view.Load()
-	d := v.desired[id]
-	out := &wire.Desired{Order: wire.Order(v.position), Bundle: d.Bundle, Rollout: d.Rollout, Since: d.Revision, Prefetch: c.driver.prefetch(id)}
-	if d.Rollout != 0 {
-		plan, err := c.driver.plan(ctx, c.Store, d.Rollout)
-		if err != nil {
-			return nil, err
-		}
-		out.ConfirmSeconds = int(time.Duration(plan.Confirm).Seconds())
-	}
-	out.Members, out.Labels = v.members, v.hosts[id].LabelsOrder
-	return out, nil
-}
-
 func readPlan(text json.RawMessage) (p rollout.Plan, err error) {
 	return p, json.Unmarshal(text, &p)
-}
-
-// tell tells a host what it is to run.
-func (c *Controller) tell(ctx context.Context, id string) {
-	d, err := c.desiredOf(ctx, id)
-	if err != nil {
-		c.Note(err)
-		return
-	}
-	message, err := wire.Encode(&wire.Message{Desired: d})
-	if err != nil {
-		c.Note(err)
-		return
-	}
-	c.hub.Tell(id, hub.Desired, message)
 }
 
 func trustMessage(m trust.Metadata) *wire.Trust {

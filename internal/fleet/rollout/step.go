@@ -2,12 +2,12 @@ package rollout
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
 )
 
 // machine is one step of a roll-out.
@@ -30,9 +30,9 @@ func (r Rollout) Step(seen map[string]Seen, now time.Time) (Rollout, []Order) {
 	m := &machine{Rollout: r.clone(), seen: seen, now: moment(now)}
 	m.behind()
 	m.leaveOut()
-	for _, id := range slices.Sorted(maps.Keys(m.State.Hosts)) {
+	for id, h := range m.State.Hosts {
 		if s, there := seen[id]; there {
-			m.State.Hosts[id] = m.absorb(m.State.Hosts[id], s)
+			m.State.Hosts[id] = m.absorb(h, s)
 		}
 	}
 	for m.advance() {
@@ -124,12 +124,13 @@ func (m *machine) deadline(h Host) time.Time {
 // leaveOut names the hosts whose agents are too old for the bundle, before any is told.
 func (m *machine) leaveOut() {
 	m.State.LeftOut = nil
-	for _, id := range slices.Sorted(maps.Keys(m.seen)) {
-		if level := m.seen[id].Level; level > 0 && level < m.Plan.Level {
+	for id, s := range m.seen {
+		if level := s.Level; level > 0 && level < m.Plan.Level {
 			m.State.LeftOut = append(m.State.LeftOut, LeftOut{Host: id, Reason: fmt.Sprintf(
 				"its agent reads language level %d and the bundle is written in %d: it takes the bundle once sluice is upgraded there", level, m.Plan.Level)})
 		}
 	}
+	sorting.By(m.State.LeftOut, func(a, b LeftOut) int { return strings.Compare(a.Host, b.Host) })
 }
 
 // advance does one thing that is due, and says whether it did.
@@ -201,15 +202,18 @@ func (m *machine) count(from, to int) int {
 // reach the limit.
 func (m *machine) tooMany(from, to int, word string, limit int) string {
 	var failed []string
-	for _, id := range slices.Sorted(maps.Keys(m.State.Hosts)) {
-		h := m.State.Hosts[id]
-		if _, there := m.seen[id]; there && h.Stage >= from && h.Stage < to && h.Failed && !h.Excused {
+	for id, h := range m.State.Hosts {
+		if !h.Failed || h.Excused || h.Stage < from || h.Stage >= to {
+			continue
+		}
+		if _, there := m.seen[id]; there {
 			failed = append(failed, id)
 		}
 	}
 	if len(failed) == 0 || len(failed) < limit {
 		return ""
 	}
+	slices.Sort(failed)
 	reason, _, more := strings.Cut(m.State.Hosts[failed[0]].Reason, "\n") // the host has all of it
 	if more {
 		reason += " …"
@@ -221,8 +225,7 @@ func (m *machine) tooMany(from, to int, word string, limit int) string {
 func (m *machine) settle() bool {
 	var waiting, away, failed []string
 	members := 0
-	for _, id := range slices.Sorted(maps.Keys(m.State.Hosts)) {
-		h := m.State.Hosts[id]
+	for id, h := range m.State.Hosts {
 		s, there := m.seen[id]
 		if h.Stage != m.State.Stage || !there {
 			continue
@@ -232,14 +235,20 @@ func (m *machine) settle() bool {
 		case h.Failed:
 			failed = append(failed, id)
 		case h.State != Confirmed:
-			waiting = append(waiting, fmt.Sprintf("%s (%s)", id, h.State))
+			waiting = append(waiting, id)
 		case !s.Online:
 			away = append(away, id)
 		}
 	}
+	for _, ids := range [][]string{waiting, away, failed} {
+		slices.Sort(ids)
+	}
 	name := m.stageName(m.State.Stage)
 	if len(waiting) > 0 {
 		m.State.Quiet = time.Time{}
+		for i, id := range waiting[:min(3, len(waiting))] {
+			waiting[i] = fmt.Sprintf("%s (%s)", id, m.State.Hosts[id].State)
+		}
 		return m.wait(fmt.Sprintf("%s: waits for %d of %s: %s", name, len(waiting), english.Plural(members, "host"), english.Few(waiting, 3)))
 	}
 	if m.State.Quiet.IsZero() {

@@ -42,6 +42,7 @@ const (
 	MostFromController = 2 << 20   // a message, and an answer that is no blob
 	MostRequest        = 64 << 10
 	MostBlob           = 256 << 20
+	MostPushed         = 64 << 10 // a blob that comes with what is desired
 )
 
 // Most of what openapi.yaml bounds.
@@ -167,7 +168,7 @@ func (m *Message) Check() error {
 // Check says what openapi.yaml does not allow.
 func (h *Hello) Check() error {
 	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), number("language-level", int64(h.LanguageLevel)),
-		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), addresses(h.Addresses))
+		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), sha("members", h.Members, true), addresses(h.Addresses))
 	for _, n := range h.Have {
 		if n < 1 {
 			err = errors.Join(err, fmt.Errorf("have: there is no bundle %d", n))
@@ -234,6 +235,10 @@ func (d *Desired) Check() error {
 	}
 	if d.Members != nil {
 		err = errors.Join(err, sha("members", d.Members.Sha256, false), number("size", d.Members.Size))
+	}
+	err = errors.Join(err, count("blobs", len(d.Blobs), mostItems))
+	for _, b := range d.Blobs {
+		err = errors.Join(err, bound("blob", len(b), MostPushed))
 	}
 	return first(err)
 }

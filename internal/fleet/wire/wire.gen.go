@@ -119,6 +119,9 @@ type Blob struct {
 
 // Desired What a host is to run.
 type Desired struct {
+	// Blobs of the bundle, of what is to be fetched and of members, those which the host is not known to have, if they are small; it fetches the others
+	Blobs [][]byte `json:"blobs,omitempty,omitzero"`
+
 	// Bundle its number in targets.json; 0: what runs stays
 	Bundle int64 `json:"bundle,omitempty,omitzero"`
 
@@ -209,6 +212,9 @@ type Hello struct {
 
 	// LanguageLevel the highest of the policy language that it knows
 	LanguageLevel int `json:"language-level,omitempty,omitzero"`
+
+	// Members 64 digits, small.
+	Members SHA256 `json:"members,omitempty,omitzero"`
 
 	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
 	Order Order `json:"order,omitempty,omitzero"`
