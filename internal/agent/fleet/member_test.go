@@ -342,6 +342,16 @@ func TestPrefetch(t *testing.T) {
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		s.await(wire.StateConfirmed, time.Minute)
 		two := s.sign("two")
+		s.set(func() { s.tampered = true })
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Prefetch: &wire.Prefetch{Bundle: two, Rollout: 2}})
+		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {
+			t.Fatalf("%+v", r)
+		}
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1}) // somebody has stopped that roll-out
+		if r := s.await(wire.StateRefused, time.Minute); r.Error != "" || r.Running != 1 || r.Proved.IsZero() {
+			t.Fatalf("%+v", r)
+		}
+		s.set(func() { s.tampered = false })
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Prefetch: &wire.Prefetch{Bundle: two, Rollout: 2}})
 		if r := s.await(wire.StateFetched, time.Minute); r.Bundle != two || r.Rollout != 2 || r.Running != 1 {
 			t.Fatalf("%+v", r)

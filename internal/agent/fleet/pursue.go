@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,12 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 	}
 	switch now := m.now(); {
 	case d.Bundle == 0 || now.Done == now.aimOf(d):
-		m.report(func(r *wire.Report) { r.Order, r.Labels = d.Order, now.Labels })
+		m.report(func(r *wire.Report) {
+			r.Order, r.Labels = d.Order, now.Labels
+			if d.Prefetch == nil && r.Bundle != d.Bundle { // nobody wants any more what failed
+				r.Error = cmp.Or(m.distrusted, m.untaken)
+			}
+		})
 		return m.prefetch(ctx, d)
 	case now.Aim != now.aimOf(d):
 		m.begin(now.aimOf(d), d, wire.StateNone)
