@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,28 @@ func TestAudit(t *testing.T) {
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `{"seq":2,"at":"`) {
 		t.Errorf("export:\n%s", out)
 	}
+
+	db, err := sql.Open("sqlite", filepath.Join(dir, "fleet.db")) // as another program has it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	edit := func(diff string) {
+		t.Helper()
+		if _, err := db.Exec(`update audit set diff = ? where seq = 2`, diff); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("\x1b[2J")
+	for _, line := range []string{"list --json", "export"} {
+		if _, errOut := run(t, 2, append(strings.Fields("audit "+line), "--dir", dir)...); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
+			t.Errorf("%s: %s", line, errOut)
+		}
+	}
+	if out, _ = run(t, 1, "audit", "verify", "--dir", dir); out != "entry 2 was changed: it is no JSON any more\n" {
+		t.Error(out)
+	}
+	edit(string(listed.Entries[1].Diff))
 
 	head := store.Head{Seq: 4, Hash: listed.Entries[3].Hash}
 	out, _ = run(t, 0, "audit", "verify", "--dir", dir, "--head", head.String())

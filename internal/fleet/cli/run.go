@@ -13,6 +13,7 @@ import (
 
 	"sluice"
 	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/controller"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
@@ -65,6 +66,9 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: there is no controller\nhint: sluice-controller init makes one; --dir names another directory", dir)
+	}
+	if _, err := api.NewClient(dir).Status(ctx); err == nil { // before its keys and trust.json are used by two
+		return fmt.Errorf("%s: another controller runs in this directory", dir)
 	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {

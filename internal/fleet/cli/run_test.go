@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -135,9 +136,17 @@ func TestController(t *testing.T) {
 	if out, _ := run(t, 0, "hosts", "--dir", f.dir); out != "no host\n" {
 		t.Error(out)
 	}
-	_, errText := run(t, 2, "run", "--dir", f.dir, "--listen", "127.0.0.1:0")
-	if !strings.Contains(errText, "another controller runs in this directory") {
-		t.Error(errText)
+	signed, err := os.ReadFile(filepath.Join(f.dir, "trust.json"))
+	ok(t, err)
+	shown, errText := run(t, 2, "run", "--dir", f.dir, "--listen", "127.0.0.1:0")
+	if !strings.Contains(errText, "another controller runs in this directory") || shown != "" {
+		t.Error(shown, errText)
+	}
+	if now, err := os.ReadFile(filepath.Join(f.dir, "trust.json")); err != nil || string(now) != string(signed) {
+		t.Errorf("the second one has signed: %v", err)
+	}
+	if err := hinted(fs.ErrPermission); !strings.Contains(err.Error(), "hint: root and the user that the controller runs as may ask it") {
+		t.Error(err)
 	}
 	for _, wrong := range [][]string{{"--for", "0s"}, {"--uses", "0"}, {"--labels", "role=a b"}, {"--repository", f.dir}} {
 		run(t, 2, append([]string{"token", "create", "--dir", f.dir, "--repository", f.repository}, wrong...)...)
@@ -148,7 +157,7 @@ func TestController(t *testing.T) {
 	}
 	enrol(t, "web-1", token)
 	enrol(t, "web-2", token)
-	shown, _ := run(t, 1, "hosts", "--dir", f.dir)
+	shown, _ = run(t, 1, "hosts", "--dir", f.dir)
 	if !strings.Contains(shown, "web-1  offline  bundle -") || !strings.Contains(shown, "it has never connected") || !strings.Contains(shown, "0 of 2 hosts proved") {
 		t.Error(shown)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,9 @@ func controllerOf(cmd *cobra.Command) *api.Client {
 func hinted(err error) error {
 	if errors.Is(err, api.ErrNotRunning) {
 		return fmt.Errorf("%w\nhint: sluice-controller run starts one; --dir names its directory", err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w\nhint: root and the user that the controller runs as may ask it", err)
 	}
 	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
 		return fmt.Errorf("%w\nhint: sluice-controller hosts lists those that are enrolled", err)

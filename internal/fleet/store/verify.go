@@ -75,8 +75,8 @@ func (c *checker) entry(e Entry) error {
 	bad := c.bad
 	c.bad = err != nil || sum != e.Hash
 	switch {
-	case err != nil: // its diff is no JSON any more, or its time none
-		c.found(e.Seq, "entry %d was changed: %v", e.Seq, err)
+	case err != nil: // of its diff, or its time
+		c.found(e.Seq, "entry %d was changed: it is no JSON any more", e.Seq)
 	case sum != e.Hash:
 		c.found(e.Seq, "entry %d was changed: its SHA-256 is %s, and it was written with %s", e.Seq, sum, orNone(e.Hash))
 	case !bad && e.Seq == c.last.Seq+1 && e.Previous != c.last.Hash:
