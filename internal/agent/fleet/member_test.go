@@ -512,6 +512,15 @@ func TestDetached(t *testing.T) {
 		if r := m.Report(); !strings.Contains(r.Error, "detached") || r.Running != 0 {
 			t.Fatalf("%+v", r)
 		}
+		// It is not waited for by who has bundles fetched.
+		three := s.sign("three")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2, Prefetch: &wire.Prefetch{Bundle: three, Rollout: 3}})
+		s.await(wire.StateFetched, time.Minute)
+		synctest.Wait()
+		s.runs("own")
+		if r := m.Report(); !strings.Contains(r.Error, "detached") || r.Bundle != three {
+			t.Fatalf("%+v", r)
+		}
 		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
 		synctest.Wait()
 		check(t, os.Remove(filepath.Join(s.dir, detachedName)))

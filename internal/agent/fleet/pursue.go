@@ -79,10 +79,11 @@ func (m *Member) known(text string) string {
 func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 	if m.detached() {
 		m.observe(ctx)
+		err := m.prefetch(ctx, d)
 		m.report(func(r *wire.Report) {
 			r.Order, r.Error = d.Order, "a policy of the host's own runs: somebody has detached it from the fleet"
 		})
-		return nil
+		return err
 	}
 	switch now := m.now(); {
 	case d.Bundle == 0 || now.Done == now.aimOf(d):

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/ed25519"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/crypto/ssh"
 
 	"sluice/internal/fleet/trust"
 )
@@ -93,4 +96,35 @@ func TestSignLists(t *testing.T) {
 	if _, texts := signed(); texts[files[0].Path] != addresses(0, 50) {
 		t.Errorf("signed %q", texts)
 	}
+}
+
+// TestCosignLists: who signs second signs the list that was signed first, whatever its server
+// says by now.
+func TestCosignLists(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	serves := addresses(0, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(serves)) }))
+	defer server.Close()
+	repository, _, _, line := fleetFolders(t)
+	var sockets []string
+	for _, name := range []string{"a", "b"} {
+		public, private, err := ed25519.GenerateKey(nil)
+		ok(t, err)
+		sockets = append(sockets, sshAgent(t, private))
+		key, err := ssh.NewPublicKey(public)
+		ok(t, err)
+		file := filepath.Join(t.TempDir(), name+".pub")
+		write(t, file, string(ssh.MarshalAuthorizedKey(key)))
+		line = append(line, "--policy-key", file)
+	}
+	run(t, 0, append(line, "--policy-threshold", "2")...)
+	write(t, filepath.Join(repository, "parts/50-web.yaml"), "version: 1\nsets: {scanners: {url: \""+server.URL+"/list.txt\"}}\ninput: {rules: [drop from scanners]}\n")
+	t.Setenv("SSH_AUTH_SOCK", sockets[0])
+	run(t, 1, "sign", "--repository", repository)
+	serves = addresses(0, 101)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("SSH_AUTH_SOCK", sockets[1])
+	out, errOut := run(t, 0, "sign", "--repository", repository)
+	has(t, out, "bundle 1 of example.net, which nothing has changed since")
+	has(t, errOut, "signed bundle 1 until")
 }
