@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -127,7 +128,7 @@ func (c *Config) whos(e source.Entry) []Who {
 	return out
 }
 
-var namespaceSyntax = regexp.MustCompile(`^[A-Za-z0-9*][A-Za-z0-9._@+*-]{0,254}$`)
+var namespaceSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9*][A-Za-z0-9._@+*-]{0,254}$`) })
 
 func (c *Config) namespaces(e source.Entry) []string {
 	var out []string
@@ -138,7 +139,7 @@ func (c *Config) namespaces(e source.Entry) []string {
 		text, ok := c.file.Text(n, "the name of a network namespace")
 		switch {
 		case !ok:
-		case !namespaceSyntax.MatchString(text):
+		case !namespaceSyntax().MatchString(text):
 			c.file.Fail(c.file.At(n), "ip netns list shows names; * stands for any characters", "%s is not the name of a network namespace", source.Quote(text))
 		case slices.Contains(out, text):
 			c.file.Fail(c.file.At(n), "", "duplicate %s in %s", text, e.Name)

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // What a selector may be at most: its text in bytes, and how deep it is nested.
@@ -100,10 +101,14 @@ func (e *expression) text(below string) string {
 	return text
 }
 
+var words = []string{"and", "or", "not"}
+
+// Compiled when they are asked: a long repetition takes longer than the rest of a start.
 var (
-	nameSyntax  = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
-	valueSyntax = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/:-]{0,251}[A-Za-z0-9])?$`)
-	words       = []string{"and", "or", "not"}
+	nameSyntax  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`) })
+	valueSyntax = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/:-]{0,251}[A-Za-z0-9])?$`)
+	})
 )
 
 // CheckLabel says what is wrong with a label that somebody gives; the name host is taken.
@@ -121,14 +126,14 @@ func checkName(name string) error {
 	switch {
 	case slices.Contains(words, name):
 		return fmt.Errorf("%s is a word of selectors, and no name of a label", name)
-	case !nameSyntax.MatchString(name):
+	case !nameSyntax().MatchString(name):
 		return fmt.Errorf("%s is no name of a label: a letter, then letters, digits and ._/- , at most 63", quote(name))
 	}
 	return nil
 }
 
 func checkValue(value string) error {
-	if !valueSyntax.MatchString(value) {
+	if !valueSyntax().MatchString(value) {
 		return fmt.Errorf("%s is no value of a label: letters, digits and ._/:- between, at most 253", quote(value))
 	}
 	return nil

@@ -73,14 +73,14 @@ type Progress struct {
 
 // namespaceName is narrower than what ip-netns(8) takes and netns.Named opens: it names a
 // folder, and stands in the command line of a unit of systemd.
-var namespaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$`)
+var namespaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$`) })
 
 // Dir is the state directory of a namespace under the tool's own.
 func Dir(base, namespace string) (string, error) {
 	if namespace == "" {
 		return base, nil
 	}
-	if !namespaceName.MatchString(namespace) {
+	if !namespaceName().MatchString(namespace) {
 		return "", fmt.Errorf("%q is not the name of a network namespace", namespace)
 	}
 	return filepath.Join(base, "netns", namespace), nil

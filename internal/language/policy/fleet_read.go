@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -357,17 +358,21 @@ func (f *file) checkView(v *View) {
 	}
 }
 
-var fleetSyntax, hostSyntax = regexp.MustCompile(fleetPattern), regexp.MustCompile(hostPattern)
+// Compiled when they are asked, as most policies are of no fleet: they take long.
+var (
+	fleetSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(fleetPattern) })
+	hostSyntax  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(hostPattern) })
+)
 
 func checkFleet(s string) *problem {
-	if !fleetSyntax.MatchString(s) {
+	if !fleetSyntax().MatchString(s) {
 		return problemf("write small letters, digits, dots and hyphens, at most 253", "%s is not the name of a fleet", source.Quote(s))
 	}
 	return nil
 }
 
 func checkHost(s string) *problem {
-	if !hostSyntax.MatchString(s) {
+	if !hostSyntax().MatchString(s) {
 		return problemf("write letters, digits, dots, hyphens and _, at most 253", "%s is not the name of a host", source.Quote(s))
 	}
 	return nil
