@@ -29,10 +29,7 @@ func TestOlder(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces)
 	older, level := buildOlder(t, 0)
 	below, _ := buildOlder(t, -1)
-	document, err := filepath.Abs("../agent/api/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := document(t)
 	works, refused := "works", "refused"
 	if level != api.Level {
 		works = refused

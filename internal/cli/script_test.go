@@ -107,10 +107,7 @@ func runScripts(t *testing.T, byAgent bool) {
 		}
 		dir = ""
 	}
-	document, err := filepath.Abs(filepath.Join("..", "agent", "api", "openapi.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := document(t)
 	packaging, err := filepath.Abs(filepath.Join("..", "..", "packaging"))
 	if err != nil {
 		t.Fatal(err)

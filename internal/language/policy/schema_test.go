@@ -2,12 +2,13 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/testseed"
@@ -15,25 +16,20 @@ import (
 )
 
 // compileSchema compiles the schema, or one of its definitions.
-func compileSchema(t *testing.T, definition string) *jsonschema.Schema {
+func compileSchema(t *testing.T, definition string) *jsonschema.Resolved {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
-	if err != nil {
+	var s jsonschema.Schema
+	if err := json.Unmarshal(Schema(), &s); err != nil {
 		t.Fatal(err)
 	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("policy.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	url := "policy.json"
 	if definition != "" {
-		url += "#/$defs/" + definition
+		s = jsonschema.Schema{Ref: "#/$defs/" + definition, Defs: s.Defs}
 	}
-	s, err := c.Compile(url)
+	r, err := s.Resolve(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return r
 }
 
 // asJSON reads YAML as a schema's validator sees it.
