@@ -28,8 +28,8 @@ it measures a fleet of each.
 Up to %d hosts are real: a network namespace, the agent, rules of the kernel. The others
 are simulated in one process: enrolled, with a certificate and a stream each; they fetch
 the bundle, verify its signatures and report as agents do, and wait for as long as the
-real ones took to compile, load, prove and confirm. Controller, agents and simulated hosts
-are a control group each.
+real ones took to compile, load, prove and confirm one after the other. Controller, agents
+and simulated hosts are a control group each.
 
 %s
 

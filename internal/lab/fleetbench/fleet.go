@@ -168,7 +168,7 @@ func (f *fleet) until(patience time.Duration, what string, is func() (bool, erro
 // await waits until so many hosts are connected and proved.
 func (f *fleet) await(n int) error {
 	last := ""
-	err := f.until(3*time.Minute, fmt.Sprintf("%d hosts are proved", n), func() (bool, error) {
+	err := f.until(patience(n), fmt.Sprintf("%d hosts are proved", n), func() (bool, error) {
 		time.Sleep(200 * time.Millisecond)
 		all, err := f.client.Hosts(f, "")
 		if err != nil {
@@ -189,13 +189,35 @@ func (f *fleet) await(n int) error {
 
 // changed is what a change took.
 type changed struct {
-	proved     []float64 // s from its publication until the controller knew, of each host, sorted
-	controller memgroup.Usage
+	proved []float64 // s from its publication until the controller knew, of each host, sorted
+	spent
+}
+
+// spent is processor time, of all of them.
+type spent struct{ controller, agents, simulated time.Duration }
+
+// spent is what was spent until now.
+func (f *fleet) spent() (s spent, err error) {
+	of := func(g *memgroup.Group) time.Duration {
+		u, failed := g.Usage()
+		err = errors.Join(err, failed)
+		return u.Time
+	}
+	s = spent{controller: of(f.controller.group), agents: of(f.agents)}
+	if f.simulated != nil {
+		s.simulated = of(f.simulated.group)
+	}
+	return s, err
+}
+
+// patience is how long a step of so many hosts may take.
+func patience(hosts int) time.Duration {
+	return 2*time.Minute + time.Duration(hosts)*50*time.Millisecond
 }
 
 // change publishes a changed policy, and waits until it is proved and confirmed on n hosts.
 func (f *fleet) change(n int) (*changed, error) {
-	before, err := f.controller.group.Usage()
+	before, err := f.spent()
 	if err != nil {
 		return nil, err
 	}
@@ -204,18 +226,19 @@ func (f *fleet) change(n int) (*changed, error) {
 		return nil, err
 	}
 	// The hosts say it here, so that nobody asks the controller meanwhile.
-	if err := f.until(2*time.Minute, fmt.Sprintf("bundle %d is confirmed everywhere", r.Bundle), func() (bool, error) {
+	if err := f.until(patience(n), fmt.Sprintf("bundle %d is confirmed everywhere", r.Bundle), func() (bool, error) {
 		return f.confirmed(r.Bundle) >= n, f.failed()
 	}); err != nil {
 		return nil, err
 	}
 	time.Sleep(500 * time.Millisecond) // for the last reports to be written
-	after, err := f.controller.group.Usage()
+	after, err := f.spent()
 	if err != nil {
 		return nil, err
 	}
-	c := &changed{controller: memgroup.Usage{Time: after.Time - before.Time}}
+	c := &changed{spent: spent{after.controller - before.controller, after.agents - before.agents, after.simulated - before.simulated}}
 	err = f.until(time.Minute, "the controller has all reports", func() (bool, error) {
+		time.Sleep(500 * time.Millisecond) // it is a long answer
 		all, err := f.client.Rollouts(f)
 		if err != nil || len(all) == 0 || all[0].ID != r.ID {
 			return false, err
@@ -296,7 +319,7 @@ func (f *fleet) restart(n int) (r returned, err error) {
 	if err := f.control(); err != nil {
 		return r, err
 	}
-	err = f.until(3*time.Minute, "all hosts are connected again", func() (bool, error) {
+	err = f.until(patience(n), "all hosts are connected again", func() (bool, error) {
 		s, err := f.client.Status(f)
 		return err == nil && s.Online >= n, err
 	})

@@ -222,7 +222,7 @@ func (f *fleet) policyOf(h *host) (string, error) {
 		return "", err
 	}
 	for name, text := range map[string]string{
-		"fleet.yaml": fleetFile, "parts/10-base.yaml": basePart, "parts/50-web.yaml": fmt.Sprintf(webPart, 8000),
+		"fleet.yaml": fmt.Sprintf(fleetFile, ""), "parts/10-base.yaml": basePart, "parts/50-web.yaml": fmt.Sprintf(webPart, 8000),
 		"host.yaml": "version: 1\nfleet: fleet.yaml\nhost: " + h.name + "\nlabels: {role: web, env: prod}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

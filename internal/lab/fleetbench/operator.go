@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/trust"
@@ -23,7 +25,7 @@ const (
 fleet: example.net
 parts: [parts/*.yaml]
 roll-out:
-  stages: [100%]
+  stages: [%s100%%]
   settle: none
 `
 	basePart = `version: 1
@@ -52,6 +54,16 @@ type operating struct {
 	repository *trust.Repository
 	policy     trust.Signer
 	changes    int
+	stages     string // of the next one, before all hosts: "1 host, 2 hosts, "
+}
+
+// oneByOne has a change wait for each of so many hosts before it goes to the next.
+func oneByOne(hosts int) string {
+	var stages strings.Builder
+	for n := range hosts - 1 {
+		fmt.Fprintf(&stages, "%s, ", english.Plural(n+1, "host"))
+	}
+	return stages.String()
 }
 
 func (f *fleet) founded() error {
@@ -76,7 +88,7 @@ func (f *fleet) publish() (begun time.Time, _ *rollout.Rollout, err error) {
 		files[trust.HashOf([]byte(text))] = []byte(text)
 		return trust.File{Path: path, Selector: selector, SHA256: trust.HashOf([]byte(text)), Size: int64(len(text))}
 	}
-	signed, err := f.repository.Sign(trust.Signing{Level: policy.Level, File: file("fleet.yaml", "", fleetFile), Parts: []trust.File{
+	signed, err := f.repository.Sign(trust.Signing{Level: policy.Level, File: file("fleet.yaml", "", fmt.Sprintf(fleetFile, f.stages)), Parts: []trust.File{
 		file("parts/10-base.yaml", "", basePart), file("parts/50-web.yaml", "role=web", fmt.Sprintf(webPart, 8000+f.changes)),
 	}}, time.Now(), f.operating.policy)
 	if err != nil {

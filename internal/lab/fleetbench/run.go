@@ -63,6 +63,7 @@ func Run(ctx context.Context, o Options, r *figures.Report) error {
 	r.Sections = []figures.Section{{Name: "fleet", Title: "What a fleet costs", Text: []string{
 		"Memory is that of a control group, with what the kernel holds for it and without files that it read or wrote.",
 		"A change is one port in one part; it goes to all hosts at once, without time to settle.",
+		"Proved is confirmed: the kernel was proved to hold the policy, and the host keeps it. All run on this machine's processors.",
 	}, Figures: []figures.Figure{}}}
 	b := &bench{Context: ctx, Options: o, Report: r}
 	for _, n := range o.Agents {
@@ -83,7 +84,7 @@ func title(agents []int) string {
 		return "What a fleet costs: every host with an agent and rules of the kernel"
 	}
 	return fmt.Sprintf("What a fleet costs: %d hosts with an agent and rules of the kernel, up to %s simulated with real certificates, streams, signatures and reports, "+
-		"where compiling and the kernel are delays as the %d took", MostReal, count(most-MostReal), MostReal)
+		"where compiling and the kernel are delays as the %d took one after the other", MostReal, count(most-MostReal), MostReal)
 }
 
 // count writes a number with its thousands.
@@ -127,12 +128,14 @@ func (b *bench) measure(n int) (err error) {
 	if err := f.enrol(); err != nil {
 		return err
 	}
-	// The first change finds nothing on the hosts, and the second one is as all others.
-	for range 2 {
+	// The first change finds nothing on the hosts. The second one is as all others, and goes
+	// to one host after the other, since hosts have processors of their own.
+	for _, f.stages = range []string{"", oneByOne(real)} {
 		if _, err := f.change(real); err != nil {
 			return err
 		}
 	}
+	f.stages = ""
 	if n > real {
 		b.Progress("%s: %s of them simulated", subject, count(n-real))
 		if err := f.simulate(n - real); err != nil {
@@ -153,19 +156,24 @@ func (b *bench) measure(n int) (err error) {
 	}
 
 	b.Progress("%s: changes", subject)
-	var half, most, all, processor, peak stats.Series
+	var half, most, all, processor, kernel, member, peak stats.Series
 	for range b.rounds() {
 		c, err := f.change(n)
 		if err != nil {
 			return err
 		}
 		half, most, all = append(half, at(c.proved, 0.5)), append(most, at(c.proved, 0.99)), append(all, at(c.proved, 1))
-		processor = append(processor, c.controller.Time.Seconds()*1000/float64(n))
+		processor, kernel = append(processor, milliseconds(c.controller, n)), append(kernel, milliseconds(c.agents, real))
+		member = append(member, milliseconds(c.simulated, n-real))
 	}
 	add("publish until proved, half of the hosts", "time", "s", half...)
 	goal("publish until proved, 99 % of the hosts", "s", mostProved, add("publish until proved, 99 %", "time", "s", most...))
 	add("publish until proved, all", "time", "s", all...)
 	goal("processor time of the controller for a change, per agent", "ms", mostChange, add("the controller, a change, per agent", "processor time", "ms", processor...))
+	add("an agent with a kernel, a change", "processor time", "ms", kernel...)
+	if n > real {
+		add("a simulated agent, a change", "processor time", "ms", member...)
+	}
 
 	b.Progress("%s: at rest", subject)
 	if err := f.stayAlone(); err != nil {
@@ -193,7 +201,7 @@ func (b *bench) measure(n int) (err error) {
 		if err != nil {
 			return err
 		}
-		add("a simulated host", "memory", "MiB", mebibytes(u.Memory-u.Files)/float64(n-real))
+		add("a simulated agent", "memory", "MiB", mebibytes(u.Memory-u.Files)/float64(n-real))
 	}
 
 	b.Progress("%s: a new controller", subject)
@@ -225,6 +233,9 @@ func (b *bench) restTime() time.Duration {
 func at(sorted []float64, share float64) float64 {
 	return sorted[max(0, min(len(sorted)-1, int(share*float64(len(sorted))+0.5)-1))]
 }
+
+// milliseconds are those of a processor for each of so many.
+func milliseconds(t time.Duration, of int) float64 { return t.Seconds() * 1000 / float64(of) }
 
 func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -41,12 +42,16 @@ type simulation struct {
 	changed  bool
 }
 
+// gcPercent lets the heap of all agents grow: each would have a small one of its own.
+const gcPercent = 400
+
 // atOnce is how many hosts enrol at once.
 const atOnce = 16
 
 // Simulate is the process of hosts that have no kernel: it reads an Order, and tells
 // Progress until its input ends.
 func Simulate(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	debug.SetGCPercent(gcPercent)
 	s := &simulation{progress: Progress{Confirmed: map[int64]int{}}}
 	orders := json.NewDecoder(in)
 	if err := orders.Decode(&s.Order); err != nil {
