@@ -87,7 +87,7 @@ type Times struct {
 
 // Usual are those of agents.
 var Usual = Times{
-	Reconnect: 30 * time.Second, Poll: 5 * time.Minute, Ping: 20 * time.Second, Dead: 45 * time.Second,
+	Reconnect: 30 * time.Second, Poll: 5 * time.Minute, Ping: 30 * time.Second, Dead: 45 * time.Second,
 	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute,
 }
 

@@ -151,7 +151,7 @@ const storeEvery = time.Second
 
 // After a step the driver rests for so many times as long as the step took, up to longestRest.
 const (
-	restFor     = 20
+	restFor     = 40
 	longestRest = time.Second
 )
 

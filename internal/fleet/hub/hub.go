@@ -21,8 +21,8 @@ import (
 
 const (
 	helloWait   = 10 * time.Second // for the first message
-	pingEvery   = 20 * time.Second
-	pongWait    = 22 * time.Second // so that a stream is cut after 45 s of silence
+	pingEvery   = 30 * time.Second
+	pongWait    = 12 * time.Second // so that a stream is cut after 45 s of silence
 	pingSlack   = 3 * time.Second  // for the ping of an agent, which makes one from here needless
 	writeWait   = 10 * time.Second
 	claimWait   = 5 * time.Second // for the answer of a stream whose host connects again
