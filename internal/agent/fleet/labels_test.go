@@ -34,6 +34,8 @@ func TestLabelled(t *testing.T) {
 			m, end := s.prepared(func(m *Member) {
 				m.Labels = labels
 				m.Relabel = func(labels map[string]string) error {
+					s.mu.Lock()
+					defer s.mu.Unlock()
 					if broken == nil {
 						kept = labels
 					}
@@ -95,13 +97,13 @@ func TestLabelled(t *testing.T) {
 
 		// What cannot be written down is tried again.
 		web := order(s.policy, func(o *trust.LabelOrder) { o.Labels = map[string]string{"role": "web"} })
-		broken = full
+		s.set(func() { broken = full })
 		s.desire(wire.Desired{Bundle: two, Rollout: 1, Labels: web})
 		s.await(wire.StateConfirmed, time.Minute)
 		if m.labels()["role"] != "db" {
 			t.Fatal("labels are taken that are not written down")
 		}
-		broken = nil
+		s.set(func() { broken = nil })
 		time.Sleep(time.Minute)
 		if r := s.await(wire.StateConfirmed, time.Minute); r.Labels != wire.Hash(web) || r.Error != "" || kept["role"] != "web" {
 			t.Fatalf("%+v", r)

@@ -66,16 +66,18 @@ const (
 
 // newReal founds a fleet whose controller runs on a database; "" is SQLite in its directory.
 func newReal(t *testing.T, database string) *real {
+	// Folders go once no process of the network is left to write to them.
+	f := &real{T: t, dir: filepath.Join(memory(t), "controller"), repository: filepath.Join(memory(t), "repository"), keys: memory(t), floors: map[int64]int64{}}
+	states := []string{memory(t), memory(t)}
 	net := testnet.New(t)
-	f := &real{T: t, dir: filepath.Join(memory(t), "controller"), floors: map[int64]int64{}, router: net.Namespace("router"), space: net.Namespace("controller")}
-	f.repository, f.keys = filepath.Join(memory(t), "repository"), memory(t)
+	f.router, f.space = net.Namespace("router"), net.Namespace("controller")
 	f.database = cmp.Or(database, "sqlite:"+filepath.Join(f.dir, "fleet.db"))
 	f.audit = audit{rollouts: map[int64]rollout.Rollout{}, unheard: true}
 	f.router.Forward()
 	net.Join(testnet.End{In: f.router, Device: "controller", Addresses: []string{routerAddress + "/24"}}, testnet.End{In: f.space, Device: "eth0", Addresses: []string{"192.0.2.2/24"}})
 	f.space.Route("default4", routerAddress)
-	for i := range 2 {
-		h := &machine{f: f, id: fmt.Sprint("web-", i+1), space: net.Namespace(fmt.Sprint("web-", i+1)), state: memory(t)}
+	for i, state := range states {
+		h := &machine{f: f, id: fmt.Sprint("web-", i+1), space: net.Namespace(fmt.Sprint("web-", i+1)), state: state}
 		h.at = netip.AddrFrom4([4]byte{198, 51, byte(100 + i), 2})
 		gateway := h.at.Prev().String()
 		net.Join(testnet.End{In: f.router, Device: h.id, Addresses: []string{gateway + "/24"}}, testnet.End{In: h.space, Device: "eth0", Addresses: []string{h.at.String() + "/24"}})
