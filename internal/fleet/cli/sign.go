@@ -137,6 +137,8 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 			for _, b := range p.Broken {
 				warnBroken(cmd, b.File, b.Errors)
 			}
+			w := cmd.ErrOrStderr()
+			fmt.Fprintf(w, "%s without %s each part is read alone: what is wrong with them together, such as a name that no part defines, the first hosts of the roll-out find\n", command.Paint(w, "33", "warning:"), classes.InventoryFile)
 		}
 		return err
 	}

@@ -68,7 +68,7 @@ func TestInitAndSign(t *testing.T) {
 	has(t, out, "bundle 1 of example.net", "+ fleet.yaml", "+ parts/10-base.yaml", "floor none, incarnation 1")
 	out, errOut = sign(0)
 	has(t, out, "bundle 1 of example.net")
-	has(t, errOut, "signed bundle 1 until")
+	has(t, errOut, "signed bundle 1 until", "warning: without inventory.yaml each part is read alone")
 	write(t, filepath.Join(repository, "parts/50-web.yaml"), "version: 1\nhosts: role=web\nsets: {office: {file: office.txt}}\ninput: {rules: [allow http from office]}\n")
 	_, errOut = sign(2)
 	has(t, errOut, "parts/50-web.yaml names a file that is not there")
