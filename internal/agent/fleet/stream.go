@@ -194,9 +194,11 @@ func (m *Member) alive(ctx context.Context, s Stream, within time.Duration) erro
 	return nil
 }
 
+// ping asks again and again whether a stream lives. Hosts do it at whole seconds, so that a
+// controller at rest wakes once a second rather than for each of them.
 func (m *Member) ping(ctx context.Context, s Stream) error {
 	for {
-		if sleep(ctx, m.Times.Ping); ctx.Err() != nil {
+		if sleep(ctx, time.Until(time.Now().Add(m.Times.Ping).Truncate(time.Second))); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err := m.alive(ctx, s, m.Times.Dead-m.Times.Ping); err != nil {
