@@ -20,6 +20,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/fleet/trust"
+	protocol "sluice/internal/fleet/wire"
 	"sluice/internal/system/kernel/netns"
 )
 
@@ -98,7 +99,7 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%w\nhint: sluice agent leave%s takes it out, and what runs stays", err, command.HereArguments(cmd))
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, enrolHint(err, token))
 	}
 	return answer(cmd, m, false, func(w io.Writer) {
 		fmt.Fprintf(w, "this host is %s of fleet %s\n", m.Host, m.Fleet)
@@ -106,6 +107,18 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 			fmt.Fprintf(w, "labels: %s\n", labelsText(m.Labels))
 		}
 	})
+}
+
+// enrolHint is what to do about a token that lets nobody in.
+func enrolHint(err error, token trust.Token) string {
+	var f *protocol.Failure
+	switch {
+	case errors.Is(err, trust.ErrForeignFleet):
+		return fmt.Sprintf("\nhint: the token is for %s: enrol there, or make one in the repository of this controller with sluice-controller token create", strings.Join(token.Controllers, " or "))
+	case errors.As(err, &f) && f.Kind == protocol.KindToken:
+		return "\nhint: sluice-controller token create makes another one; --for and --uses say how long it is good, and for how many hosts"
+	}
+	return ""
 }
 
 // mostAddresses is how many addresses a controller is told.

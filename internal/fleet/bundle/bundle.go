@@ -99,7 +99,7 @@ func (b *builder) sets(of, selector string, sets []source) error {
 		text, err := regular.Read(name, trust.MaxList)
 		switch {
 		case errors.Is(err, regular.ErrLarge):
-			return fmt.Errorf("%s has more than %d bytes", name, trust.MaxList)
+			return fmt.Errorf("%s has more than %d MiB: split it into several files and sets, of which another one is made by union", name, trust.MaxList>>20)
 		case errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("%s names a file that is not there: %w", of, err)
 		case err != nil:

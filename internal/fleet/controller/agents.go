@@ -156,6 +156,7 @@ func revoked(id string, h store.Host) *wire.Failure {
 	if h.RevokedWhy != "" {
 		text += ": " + h.RevokedWhy
 	}
+	text += "; its policy stays in force, and a new token enrols it anew once it has left the fleet"
 	return &wire.Failure{Text: text, Kind: wire.KindRevoked}
 }
 

@@ -25,7 +25,7 @@ import (
 
 // fleet is an operator and a controller that runs, on loopback.
 type fleet struct {
-	*testing.T
+	testing.TB
 	policy     trust.Signer
 	repository *trust.Repository
 	dir        string // of the controller
@@ -54,9 +54,9 @@ func newKey(t testing.TB) trust.PrivateKey {
 }
 
 // newFleet founds one and runs its controller.
-func newFleet(t *testing.T, name string) *fleet {
+func newFleet(t testing.TB, name string) *fleet {
 	t.Helper()
-	f := &fleet{T: t, policy: newKey(t), dir: t.TempDir(), files: map[string][]byte{}, text: "version: 1\nfleet: " + name + "\nparts: [parts/*.yaml]\n"}
+	f := &fleet{TB: t, policy: newKey(t), dir: t.TempDir(), files: map[string][]byte{}, text: "version: 1\nfleet: " + name + "\nparts: [parts/*.yaml]\n"}
 	f.database = "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
 	root, now := newKey(t), time.Now()
 	ca, caKey, err := trust.NewCA(name, now)

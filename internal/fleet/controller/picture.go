@@ -64,7 +64,7 @@ func (c *Controller) picture(h store.Host, v *view, online map[string]hub.Presen
 func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
 	r := &k.report
 	switch {
-	case !k.claimed.IsZero() && now.Sub(k.claimed) < claimTime:
+	case k.claimed.After(h.Enrolled) && now.Sub(k.claimed) < claimTime:
 		return api.Claimed, fmt.Sprintf("two hosts claim this name, the other one at %s: enrol one of them anew, under a name of its own", k.claimant), k.claimed
 	case !connected && k.seen.IsZero():
 		return api.Offline, "it has never connected", time.Time{}

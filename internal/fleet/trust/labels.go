@@ -115,7 +115,7 @@ const maxLabels = 64
 // CheckLabels says whether a host can have these labels: at most 64.
 func CheckLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return fmt.Errorf("labels are %w: %d, at most %d", ErrTooLarge, len(labels), maxLabels)
+		return fmt.Errorf("labels are %w: %d, and a host has at most %d: leave out those by which no part is selected", ErrTooLarge, len(labels), maxLabels)
 	}
 	for name, value := range labels {
 		if err := selector.CheckLabel(name, value); err != nil {

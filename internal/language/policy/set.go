@@ -3,6 +3,7 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -249,7 +250,7 @@ func (f *file) checkSet(s *Set) {
 				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case other != nil:
 				if path := f.setCircle(other, s); path != nil && s == f.firstOf(path) {
-					f.fail(w.Pos, "", "sets are made of each other in a circle: %s → %s", s.Name, strings.Join(path, " → "))
+					f.fail(w.Pos, "leave one of them out of another, where it stands in "+list.word, "sets are made of each other in a circle: %s → %s%s", s.Name, strings.Join(path, " → "), f.inOthers(s, path))
 				}
 			case f.zones[w.Text] != nil:
 				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)
@@ -282,4 +283,15 @@ func (f *file) firstOf(names []string) *Set {
 		}
 	}
 	return nil
+}
+
+// inOthers is where those sets of a circle are that stand in other files.
+func (f *file) inOthers(s *Set, names []string) string {
+	text := ""
+	for _, name := range names {
+		if at := f.sets[name].Pos; at.File != s.Pos.File {
+			text += fmt.Sprintf(", see %s", at)
+		}
+	}
+	return text
 }

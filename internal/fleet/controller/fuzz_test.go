@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// answered fails where a request is answered by anything but what was asked for, or one
+// sentence that says why not.
+func answered(t *testing.T, what string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	if w.Code < 400 {
+		return
+	}
+	f := &wire.Failure{}
+	if err := json.Unmarshal(w.Body.Bytes(), f); err != nil || f.Text == "" || strings.Contains(f.Text, "\n") {
+		t.Errorf("%s: %d %q, %v", what, w.Code, w.Body, err)
+	}
+	if w.Code == http.StatusInternalServerError || w.Code == http.StatusServiceUnavailable {
+		t.Errorf("%s: %d %s", what, w.Code, f.Text)
+	}
+}
+
+// request makes one that no URL need allow.
+func request(method, path, query string, body []byte) *http.Request {
+	r := httptest.NewRequest(method, "/", bytes.NewReader(body))
+	r.URL.Path, r.URL.RawQuery = path, query
+	return r
+}
+
+// fuzzed is a fleet with a host that has a stream no more.
+func fuzzed(f *testing.F) (c *Controller, host *x509.Certificate) {
+	var fl *fleet
+	var a *agent
+	f.Helper()
+	fl = newFleet(f, "example.net")
+	a, err := fl.join("web-1", fl.token(map[string]string{"role": "web"}, 1))
+	ok(f, err)
+	_, err = fl.publish("input: {default: drop}\n")
+	ok(f, err)
+	cert, err := x509.ParseCertificate(a.certificate.Certificate[0])
+	ok(f, err)
+	return fl.controller, cert
+}
+
+// FuzzCommands: nothing that a command could ask makes the controller fail.
+func FuzzCommands(f *testing.F) {
+	c, _ := fuzzed(f)
+	for _, s := range [][3]string{
+		{"GET", "/v1/status", ""},
+		{"GET", "/v1/hosts", ""},
+		{"POST", "/v1/hosts/web-1/revoke", `{"why": "sold"}`},
+		{"PUT", "/v1/hosts/web-1/labels", `{"order": "e30="}`},
+		{"POST", "/v1/tokens", `{"id": "a", "secret": "` + strings.Repeat("0", 64) + `", "uses": 1, "expires": "2100-01-01T00:00:00Z", "labels": {"a": "b"}}`},
+		{"POST", "/v1/blobs/missing", `{"hashes": ["` + strings.Repeat("0", 64) + `"]}`},
+		{"PUT", "/v1/blobs/" + strings.Repeat("0", 64), "x"},
+		{"POST", "/v1/publish", `{"roots": ["e30="], "targets": "e30=", "bundle": 1}`},
+		{"GET", "/v1/rollouts", ""},
+		{"POST", "/v1/rollouts/1/pause", `{"why": "lunch"}`},
+	} {
+		f.Add(s[0], s[1], "selector=role%3Dweb", []byte(s[2]))
+	}
+	handler := c.commands().Handler
+	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
+		if !strings.HasPrefix(path, "/v1/") || method == "" {
+			return
+		}
+		r := request(method, path, query, body)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, "operator:root")))
+		answered(t, method+" "+path, w)
+	})
+}
+
+// FuzzAgents: nor does what a host, or somebody who is none, could ask on port 7443.
+func FuzzAgents(f *testing.F) {
+	c, host := fuzzed(f)
+	_, csr, err := trust.NewRequest("web-2")
+	ok(f, err)
+	enrol, err := json.Marshal(wire.Enrol{Secret: "x", Host: "web-2", Request: string(csr)})
+	ok(f, err)
+	for _, known := range []bool{true, false} {
+		for _, s := range [][3]string{
+			{"GET", wire.PathRoot, ""},
+			{"POST", wire.PathEnrol, string(enrol)},
+			{"POST", wire.PathRenew, `{"request": "x"}`},
+			{"GET", wire.PathTrust, ""},
+			{"GET", wire.PathDesired, ""},
+			{"GET", wire.PathBlobs + strings.Repeat("0", 64), ""},
+			{"GET", wire.PathAgent, ""},
+		} {
+			f.Add(s[0], s[1], "from="+strings.Repeat("0", 64), []byte(s[2]), known)
+		}
+	}
+	handler := c.agents().Handler
+	f.Fuzz(func(t *testing.T, method, path, query string, body []byte, known bool) {
+		if !strings.HasPrefix(path, "/v1/") || method == "" || path == wire.PathAgent {
+			return
+		}
+		r := request(method, path, query, body)
+		r.TLS = &tls.ConnectionState{HandshakeComplete: true}
+		if known {
+			r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{host}, [][]*x509.Certificate{{host}}
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		answered(t, method+" "+path, w)
+	})
+}
