@@ -153,6 +153,12 @@ func (f *fleet) publish(text string) (*rollout.Rollout, error) {
 		f.file("parts/10-base.yaml", "", "version: 1\n"+text), f.file("parts/50-db.yaml", "role=db", "version: 1\nhosts: role=db\n# "+strings.ReplaceAll(text, "\n", "\n# ")),
 	}}, time.Now(), f.policy)
 	ok(f, err)
+	return f.give(signed.Bundle.Number)
+}
+
+// give gives the controller what is signed, and begins a roll-out.
+func (f *fleet) give(number int64) (*rollout.Rollout, error) {
+	f.Helper()
 	manifests, err := f.repository.Manifests()
 	ok(f, err)
 	for hash, manifest := range manifests {
@@ -169,7 +175,7 @@ func (f *fleet) publish(text string) (*rollout.Rollout, error) {
 	}
 	m, err := f.repository.Metadata()
 	ok(f, err)
-	return f.client.Publish(f.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: signed.Bundle.Number})
+	return f.client.Publish(f.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: number})
 }
 
 // agent is a host as the controller sees one: real trust, certificates and messages, and
