@@ -33,8 +33,8 @@ func answered(t *testing.T, what string, w *httptest.ResponseRecorder) {
 
 // request makes one that no URL need allow.
 func request(method, path, query string, body []byte) *http.Request {
-	r := httptest.NewRequest(method, "/", bytes.NewReader(body))
-	r.URL.Path, r.URL.RawQuery = path, query
+	r := httptest.NewRequest(http.MethodGet, "/", bytes.NewReader(body))
+	r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
 	return r
 }
 

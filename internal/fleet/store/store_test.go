@@ -136,6 +136,9 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		is(t, "a second token of the name", s.CreateToken(ctx, operator, token), ErrExists)
+		again := token
+		again.ID = "of-the-same-secret"
+		is(t, "a second token of the secret", s.CreateToken(ctx, operator, again), ErrExists)
 		enrol := func(host, key string) (Host, error) {
 			return s.Enrol(ctx, Enrolment{Secret: secretOf("s"), Host: host, Key: hashOf(key), Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::5")}})
 		}

@@ -23,7 +23,7 @@ type Token struct {
 	Withdrawn time.Time         `json:"withdrawn,omitzero"`
 }
 
-// CreateToken keeps a token; ErrExists where there is one of that name.
+// CreateToken keeps a token; ErrExists where there is one of that name or secret.
 func (s *Store) CreateToken(ctx context.Context, who string, k Token) error {
 	labels, err := labelText(k.Labels)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) CreateToken(ctx context.Context, who string, k Token) error {
 	}
 	return s.write(ctx, func(t *tx) error {
 		err := t.must(ErrExists, `insert into token (id, secret, labels, uses, used, created, created_by, expires, withdrawn)
-			values ($1, $2, $3, $4, 0, $5, $6, $7, 0) on conflict (id) do nothing`,
+			values ($1, $2, $3, $4, 0, $5, $6, $7, 0) on conflict do nothing`,
 			k.ID, hex.EncodeToString(k.Secret[:]), labels, k.Uses, s.micros(), who, column(k.Expires))
 		if err != nil {
 			return fmt.Errorf("token %s: %w", k.ID, err)
