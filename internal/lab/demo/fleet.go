@@ -213,15 +213,16 @@ func (f *fleet) drift() error {
 		return err
 	}
 	f.check("the same, after nft insert rule ... accept", answered, f.try(2, 9999))
-	out, err := f.until("drift is told", func(out string) bool { return strings.Contains(out, "web-3  drift") }, "hosts")
+	var told string // its row, and what stands beneath
+	_, err := f.until("drift is told in packets", func(out string) bool {
+		_, told, _ = strings.Cut(out, "web-3  drift")
+		told, _, _ = strings.Cut(told, "\nweb-4")
+		return strings.Contains(told, ":9999")
+	}, "hosts")
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(out) {
-		if line, _, _ = strings.Cut(line, "; all of "); strings.HasPrefix(line, "web-3") {
-			f.quote("sluice-controller hosts", f.shown(line))
-		}
-	}
+	f.quote("sluice-controller hosts", f.shown("web-3  drift"+told))
 	if _, err := h.Must(context.Background(), h.space, "restore"); err != nil {
 		return err
 	}
