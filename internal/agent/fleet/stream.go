@@ -138,7 +138,7 @@ func (m *Member) send(ctx context.Context, s Stream, out *wire.Message) error {
 	return s.Send(ctx, out)
 }
 
-// reportEvery is for how long what is under way is gathered: what comes of it is told at once.
+// reportEvery is the pause between reports of a change that is under way. Its result is sent at once.
 const reportEvery = 2 * time.Second
 
 // tellAll sends the newest report, as often as it changes.

@@ -122,6 +122,18 @@ func CheckLabel(name, value string) error {
 	return checkValue(value)
 }
 
+// LabelText is labels as they are shown, by their names.
+func LabelText(labels map[string]string) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, name+"="+labels[name])
+	}
+	if len(words) == 0 {
+		return "no labels"
+	}
+	return strings.Join(words, ", ")
+}
+
 func checkName(name string) error {
 	switch {
 	case slices.Contains(words, name):

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/english"
+	"sluice/internal/base/selector"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/inventory"
@@ -205,7 +206,7 @@ func partsOf(p *policy.Policy, dir string, h *inventory.Host) []string {
 
 func (l *labelsJSON) print(cmd *cobra.Command, compared *classes.Comparison) error {
 	w := cmd.OutOrStdout()
-	fmt.Fprintln(w, command.Paint(w, "1", fmt.Sprintf("%s of %s: %s", l.Host, l.Fleet, labelWords(l.Labels))))
+	fmt.Fprintln(w, command.Paint(w, "1", fmt.Sprintf("%s of %s: %s", l.Host, l.Fleet, selector.LabelText(l.Labels))))
 	for _, part := range l.Parts {
 		sign, colour := " ", "2"
 		if compared != nil && !slices.Contains(l.Before, part) {
@@ -222,18 +223,6 @@ func (l *labelsJSON) print(cmd *cobra.Command, compared *classes.Comparison) err
 		return nil
 	}
 	return printCompared(cmd, "", compared, false)
-}
-
-// labelWords are labels as they are written.
-func labelWords(labels map[string]string) string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		words = append(words, name+"="+labels[name])
-	}
-	if len(words) == 0 {
-		return "no labels"
-	}
-	return strings.Join(words, " ")
 }
 
 func newPublishLabels() *cobra.Command {
@@ -312,9 +301,9 @@ func publishLabels(cmd *cobra.Command, hosts []string) error {
 			case is.Error != "":
 				fmt.Fprintf(w, "%s: %s: %s\n", is.Host, command.Paint(w, "31", "refused"), is.Error)
 			case !is.Changed:
-				fmt.Fprintf(w, "%s: %s, as the controller knows\n", is.Host, labelWords(is.Labels))
+				fmt.Fprintf(w, "%s: %s, as the controller knows\n", is.Host, selector.LabelText(is.Labels))
 			default:
-				fmt.Fprintf(w, "%s: %s, and before %s\n", is.Host, labelWords(is.Labels), labelWords(is.Before))
+				fmt.Fprintf(w, "%s: %s, and before %s\n", is.Host, selector.LabelText(is.Labels), selector.LabelText(is.Before))
 			}
 		}
 	}

@@ -412,7 +412,7 @@ func TestPrune(t *testing.T) {
 	for n := range 23 {
 		_, err = f.publish(fmt.Sprintf("# %d\n", n))
 		ok(t, err)
-		f.until("it is told of the first", func() bool { return f.controller.view.Load().desired["web-1"].Bundle == 1 })
+		f.until("web-1 is sent the first bundle", func() bool { return f.controller.view.Load().desired["web-1"].Bundle == 1 })
 	}
 	f.until("the report", func() bool { return f.controller.statuses.read("web-1").settled == 2 })
 	ok(t, f.controller.prune(t.Context()))

@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
+	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
@@ -85,20 +84,9 @@ func unlabelled(h store.Host, r *wire.Report) string {
 	if of == "" || r.Labels == of {
 		return ""
 	}
-	text := "it has not taken the labels " + labelText(h.Labels) + " yet"
+	text := "it has not taken the labels " + selector.LabelText(h.Labels) + " yet"
 	if r.Error != "" {
 		text += ": " + r.Error
 	}
 	return text
-}
-
-func labelText(labels map[string]string) string {
-	text := ""
-	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		text += ", " + name + "=" + labels[name]
-	}
-	if text == "" {
-		return "(none)"
-	}
-	return text[2:]
 }

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"sluice/internal/base/selector"
 )
@@ -53,11 +51,7 @@ type Guest struct {
 
 // String is whose policy it is, as errors name it.
 func (f *Fleet) String() string {
-	var labels []string
-	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		labels = append(labels, name+"="+f.Labels[name])
-	}
-	with := cmp.Or(strings.Join(labels, ", "), "no labels")
+	with := selector.LabelText(f.Labels)
 	if f.Host == "" {
 		return "a host with " + with
 	}

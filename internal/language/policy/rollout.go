@@ -41,7 +41,7 @@ type Probe struct {
 	Target string // a URL, HOST:PORT, or ""
 }
 
-// String is how it is told: a URL, "tcp HOST:PORT" or "controller".
+// String is the probe as fleet.yaml writes it: a URL, "tcp HOST:PORT" or "controller".
 func (p Probe) String() string {
 	switch p.Kind {
 	case ProbeTCP:
