@@ -246,34 +246,34 @@ type CreateTokenJSONRequestBody = NewToken
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// Missing Say which blobs the controller does not have.
-	// (POST /v1/blobs/missing)
+	// (POST /api/v1/blobs/missing)
 	Missing(w http.ResponseWriter, r *http.Request)
 	// PutBlob Give a blob, which has that SHA-256.
-	// (PUT /v1/blobs/{sha256})
+	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
 	// Hosts Say which policy is proved on which host, since when, and why not.
-	// (GET /v1/hosts)
+	// (GET /api/v1/hosts)
 	Hosts(w http.ResponseWriter, r *http.Request, params HostsParams)
 	// SetLabels Give a host other labels, by an order that the policy keys have signed.
-	// (PUT /v1/hosts/{host}/labels)
+	// (PUT /api/v1/hosts/{host}/labels)
 	SetLabels(w http.ResponseWriter, r *http.Request, host string)
 	// Revoke End what a host and its keys may do, at once.
-	// (POST /v1/hosts/{host}/revoke)
+	// (POST /api/v1/hosts/{host}/revoke)
 	Revoke(w http.ResponseWriter, r *http.Request, host string)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
-	// (POST /v1/publish)
+	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
 	// Rollouts Tell of the roll-outs, the newest first.
-	// (GET /v1/rollouts)
+	// (GET /api/v1/rollouts)
 	Rollouts(w http.ResponseWriter, r *http.Request)
 	// Command Pause, resume, hold, halt or revert a roll-out.
-	// (POST /v1/rollouts/{rollout}/{command})
+	// (POST /api/v1/rollouts/{rollout}/{command})
 	Command(w http.ResponseWriter, r *http.Request, rollout int64, command Command)
 	// Status Say whose controller it is and how it does.
-	// (GET /v1/status)
+	// (GET /api/v1/status)
 	Status(w http.ResponseWriter, r *http.Request)
 	// CreateToken Let hosts enrol who know a secret, of which the controller is told the SHA-256.
-	// (POST /v1/tokens)
+	// (POST /api/v1/tokens)
 	CreateToken(w http.ResponseWriter, r *http.Request)
 }
 
@@ -622,16 +622,16 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
-	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/status", wrapper.Status)
-	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/hosts", wrapper.Hosts)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/hosts/{host}/revoke", wrapper.Revoke)
-	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/hosts/{host}/labels", wrapper.SetLabels)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/tokens", wrapper.CreateToken)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/blobs/missing", wrapper.Missing)
-	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/v1/blobs/{sha256}", wrapper.PutBlob)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/publish", wrapper.Publish)
-	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/rollouts", wrapper.Rollouts)
-	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/rollouts/{rollout}/{command}", wrapper.Command)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/status", wrapper.Status)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/hosts", wrapper.Hosts)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/tokens", wrapper.CreateToken)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/blobs/missing", wrapper.Missing)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/publish", wrapper.Publish)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/rollouts", wrapper.Rollouts)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/rollouts/{rollout}/{command}", wrapper.Command)
 
 	return m
 }

@@ -47,34 +47,34 @@ func NewClient(dir string) *Client {
 
 // Status asks whose controller it is.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
-	return ask[Status](ctx, c, http.MethodGet, "/v1/status", nil)
+	return ask[Status](ctx, c, http.MethodGet, "/api/v1/status", nil)
 }
 
 // Hosts asks for the hosts of a selector, "" being all.
 func (c *Client) Hosts(ctx context.Context, selector string) (*Hosts, error) {
-	return ask[Hosts](ctx, c, http.MethodGet, "/v1/hosts?selector="+url.QueryEscape(selector), nil)
+	return ask[Hosts](ctx, c, http.MethodGet, "/api/v1/hosts?selector="+url.QueryEscape(selector), nil)
 }
 
 // Revoke ends what a host may do.
 func (c *Client) Revoke(ctx context.Context, host, why string) error {
-	_, err := ask[none](ctx, c, http.MethodPost, "/v1/hosts/"+url.PathEscape(host)+"/revoke", Why{why})
+	_, err := ask[none](ctx, c, http.MethodPost, "/api/v1/hosts/"+url.PathEscape(host)+"/revoke", Why{why})
 	return err
 }
 
 // SetLabels gives a host other labels, by a signed order.
 func (c *Client) SetLabels(ctx context.Context, host string, order []byte) (*Labelled, error) {
-	return ask[Labelled](ctx, c, http.MethodPut, "/v1/hosts/"+url.PathEscape(host)+"/labels", LabelOrder{order})
+	return ask[Labelled](ctx, c, http.MethodPut, "/api/v1/hosts/"+url.PathEscape(host)+"/labels", LabelOrder{order})
 }
 
 // CreateToken lets hosts enrol.
 func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
-	_, err := ask[none](ctx, c, http.MethodPost, "/v1/tokens", t)
+	_, err := ask[none](ctx, c, http.MethodPost, "/api/v1/tokens", t)
 	return err
 }
 
 // Missing asks which blobs the controller does not have.
 func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error) {
-	has, err := ask[Hashes](ctx, c, http.MethodPost, "/v1/blobs/missing", Hashes{hashes})
+	has, err := ask[Hashes](ctx, c, http.MethodPost, "/api/v1/blobs/missing", Hashes{hashes})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error)
 
 // PutBlob gives a blob.
 func (c *Client) PutBlob(ctx context.Context, hash string, content io.Reader) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://sluice-controller/v1/blobs/"+hash, content)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://sluice-controller/api/v1/blobs/"+hash, content)
 	if err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ func (c *Client) PutBlob(ctx context.Context, hash string, content io.Reader) er
 
 // Publish gives metadata and begins a roll-out.
 func (c *Client) Publish(ctx context.Context, p Publish) (*rollout.Rollout, error) {
-	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/v1/publish", p)
+	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/api/v1/publish", p)
 }
 
 // Rollouts asks for the roll-outs, the newest first.
 func (c *Client) Rollouts(ctx context.Context) ([]rollout.Rollout, error) {
-	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/v1/rollouts", nil)
+	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/api/v1/rollouts", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (c *Client) Rollouts(ctx context.Context) ([]rollout.Rollout, error) {
 
 // Command has a roll-out do something.
 func (c *Client) Command(ctx context.Context, rolloutID int64, what Command, why string) (*rollout.Rollout, error) {
-	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/v1/rollouts/"+strconv.FormatInt(rolloutID, 10)+"/"+string(what), Why{why})
+	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/api/v1/rollouts/"+strconv.FormatInt(rolloutID, 10)+"/"+string(what), Why{why})
 }
 
 // none is the answer that has no body.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -57,27 +58,27 @@ func fuzzed(f *testing.F) (c *Controller, host *x509.Certificate) {
 func FuzzCommands(f *testing.F) {
 	c, _ := fuzzed(f)
 	for _, s := range [][3]string{
-		{"GET", "/v1/status", ""},
-		{"GET", "/v1/hosts", ""},
-		{"POST", "/v1/hosts/web-1/revoke", `{"why": "sold"}`},
-		{"PUT", "/v1/hosts/web-1/labels", `{"order": "e30="}`},
-		{"POST", "/v1/tokens", `{"id": "a", "secret": "` + strings.Repeat("0", 64) + `", "uses": 1, "expires": "2100-01-01T00:00:00Z", "labels": {"a": "b"}}`},
-		{"POST", "/v1/blobs/missing", `{"hashes": ["` + strings.Repeat("0", 64) + `"]}`},
-		{"PUT", "/v1/blobs/" + strings.Repeat("0", 64), "x"},
-		{"POST", "/v1/publish", `{"roots": ["e30="], "targets": "e30=", "bundle": 1}`},
-		{"GET", "/v1/rollouts", ""},
-		{"POST", "/v1/rollouts/1/pause", `{"why": "lunch"}`},
+		{"GET", "/api/v1/status", ""},
+		{"GET", "/api/v1/hosts", ""},
+		{"POST", "/api/v1/hosts/web-1/revoke", `{"why": "sold"}`},
+		{"PUT", "/api/v1/hosts/web-1/labels", `{"order": "e30="}`},
+		{"POST", "/api/v1/tokens", `{"id": "a", "secret": "` + strings.Repeat("0", 64) + `", "uses": 1, "expires": "2100-01-01T00:00:00Z", "labels": {"a": "b"}}`},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": ["` + strings.Repeat("0", 64) + `"]}`},
+		{"PUT", "/api/v1/blobs/" + strings.Repeat("0", 64), "x"},
+		{"POST", "/api/v1/publish", `{"roots": ["e30="], "targets": "e30=", "bundle": 1}`},
+		{"GET", "/api/v1/rollouts", ""},
+		{"POST", "/api/v1/rollouts/1/pause", `{"why": "lunch"}`},
 	} {
 		f.Add(s[0], s[1], "selector=role%3Dweb", []byte(s[2]))
 	}
 	handler := c.commands().Handler
 	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
-		if !strings.HasPrefix(path, "/v1/") || method == "" {
+		if !strings.HasPrefix(path, "/api/v1/") || method == "" {
 			return
 		}
 		r := request(method, path, query, body)
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, "operator:root")))
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{Who: "operator:root", Role: api.Admin})))
 		answered(t, method+" "+path, w)
 	})
 }

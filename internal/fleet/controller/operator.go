@@ -10,9 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/user"
 	"slices"
-	"strconv"
 	"time"
 
 	"sluice/internal/base/selector"
@@ -21,7 +19,6 @@ import (
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
-	"sluice/internal/system/kernel/peer"
 )
 
 // operator answers commands.
@@ -42,64 +39,6 @@ func (c *Controller) listen() (net.Listener, error) {
 		return nil, err
 	}
 	return l, os.Chmod(path, 0o600)
-}
-
-type whoKey struct{}
-
-// commands is the server of the socket.
-func (c *Controller) commands() *http.Server {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})
-	})
-	return &http.Server{
-		Handler: api.HandlerWithOptions(operator{c}, api.StdHTTPServerOptions{
-			BaseRouter: mux, Middlewares: []api.MiddlewareFunc{c.mayAsk},
-			ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) {
-				wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
-			},
-		}),
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, whoKey{}, asks(conn))
-		},
-	}
-}
-
-// asks is who is at the other end, "" where it is nobody who may ask.
-func asks(conn net.Conn) string {
-	over, is := conn.(*net.UnixConn)
-	if !is {
-		return ""
-	}
-	p, err := peer.Of(over)
-	if err != nil {
-		return ""
-	}
-	defer p.Close()
-	if p.UID != 0 && p.UID != uint32(os.Geteuid()) { //nolint:gosec // it is one of the kernel's
-		return ""
-	}
-	id := strconv.FormatUint(uint64(p.UID), 10)
-	if u, err := user.LookupId(id); err == nil {
-		id = u.Username
-	}
-	return "operator:" + id
-}
-
-func who(r *http.Request) string {
-	is, _ := r.Context().Value(whoKey{}).(string)
-	return is
-}
-
-func (c *Controller) mayAsk(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if who(r) == "" {
-			wire.Fail(w, &wire.Failure{Text: "root and the user whom the controller runs as may ask it, and nobody else", Kind: wire.KindCertificate})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // in reads a request, or answers why not.
@@ -163,7 +102,7 @@ func (o operator) Revoke(w http.ResponseWriter, r *http.Request, host string) {
 	if !fine {
 		return
 	}
-	err := o.Store.Revoke(r.Context(), who(r), host, why.Why)
+	err := o.Store.Revoke(r.Context(), as(r).Who, host, why.Why)
 	if err == nil {
 		err = o.refresh(r.Context())
 	}
@@ -175,7 +114,7 @@ func (o operator) SetLabels(w http.ResponseWriter, r *http.Request, host string)
 	if !fine {
 		return
 	}
-	made, err := o.label(r.Context(), who(r), host, asked.Order)
+	made, err := o.label(r.Context(), as(r).Who, host, asked.Order)
 	o.done(w, made, err)
 }
 
@@ -200,7 +139,7 @@ func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 		wire.Fail(w, wrong("%v", err))
 		return
 	}
-	o.done(w, nil, o.Store.CreateToken(r.Context(), who(r), store.Token{ID: t.Id, Secret: [32]byte(secret), Labels: t.Labels, Uses: t.Uses, Expires: t.Expires}))
+	o.done(w, nil, o.Store.CreateToken(r.Context(), as(r).Who, store.Token{ID: t.Id, Secret: [32]byte(secret), Labels: t.Labels, Uses: t.Uses, Expires: t.Expires}))
 }
 
 func (o operator) Missing(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +167,7 @@ func (o operator) Publish(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
-	made, err := o.Controller.Publish(r.Context(), who(r), p)
+	made, err := o.Controller.Publish(r.Context(), as(r).Who, p)
 	o.done(w, made, err)
 }
 
@@ -247,7 +186,7 @@ func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, comm
 		wire.Fail(w, wrong("a roll-out knows no command %.40q", command))
 		return
 	}
-	made, err := o.Controller.Command(r.Context(), id, rollout.Command{Kind: rollout.Kind(command), Who: who(r), Why: why.Why})
+	made, err := o.Controller.Command(r.Context(), id, rollout.Command{Kind: rollout.Kind(command), Who: as(r).Who, Why: why.Why})
 	var refused *rollout.RefusedError
 	if errors.As(err, &refused) {
 		err = wrong("%v", err)

@@ -196,6 +196,7 @@ var statuses = map[Kind]int{
 	KindBadRequest: http.StatusBadRequest, KindToken: http.StatusForbidden, KindPending: http.StatusAccepted, KindTaken: http.StatusConflict,
 	KindRevoked: http.StatusForbidden, KindCertificate: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindBusy: http.StatusTooManyRequests,
 	KindUnavailable: http.StatusServiceUnavailable, KindProtocol: http.StatusUpgradeRequired,
+	KindUnknownCaller: http.StatusUnauthorized, KindRole: http.StatusForbidden,
 }
 
 // Answer answers a request with a value in JSON.

@@ -12,16 +12,18 @@ import (
 
 // Defines values for Kind.
 const (
-	KindBadRequest  Kind = "bad-request"
-	KindBusy        Kind = "busy"
-	KindCertificate Kind = "certificate"
-	KindNotFound    Kind = "not-found"
-	KindPending     Kind = "pending"
-	KindProtocol    Kind = "protocol"
-	KindRevoked     Kind = "revoked"
-	KindTaken       Kind = "taken"
-	KindToken       Kind = "token"
-	KindUnavailable Kind = "unavailable"
+	KindBadRequest    Kind = "bad-request"
+	KindBusy          Kind = "busy"
+	KindCertificate   Kind = "certificate"
+	KindNotFound      Kind = "not-found"
+	KindPending       Kind = "pending"
+	KindProtocol      Kind = "protocol"
+	KindRevoked       Kind = "revoked"
+	KindRole          Kind = "role"
+	KindTaken         Kind = "taken"
+	KindToken         Kind = "token"
+	KindUnavailable   Kind = "unavailable"
+	KindUnknownCaller Kind = "unknown-caller"
 )
 
 // Valid indicates whether the value is a known member of the Kind enum.
@@ -41,11 +43,15 @@ func (e Kind) Valid() bool {
 		return true
 	case KindRevoked:
 		return true
+	case KindRole:
+		return true
 	case KindTaken:
 		return true
 	case KindToken:
 		return true
 	case KindUnavailable:
+		return true
+	case KindUnknownCaller:
 		return true
 	default:
 		return false
@@ -189,7 +195,7 @@ type Failure struct {
 	// Text one sentence for a reader
 	Text string `json:"error"`
 
-	// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol).
+	// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). To people and programs besides: who asks is not known (unknown-caller), or has no role for this (role).
 	Kind Kind `json:"kind,omitempty,omitzero"`
 }
 
@@ -232,7 +238,7 @@ type Hello struct {
 // Host The id of a host, a DNS name in small letters.
 type Host = string
 
-// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol).
+// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). To people and programs besides: who asks is not known (unknown-caller), or has no role for this (role).
 type Kind string
 
 // Labels What selectors ask. At most 64.

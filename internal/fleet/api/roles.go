@@ -1,0 +1,73 @@
+package api
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Role is what a caller may do: each has what the ones before it have.
+type Role string
+
+// The roles, the least first.
+const (
+	Viewer   Role = "viewer"   // reads
+	Operator Role = "operator" // changes what holds for a while
+	Admin    Role = "admin"    // changes what is signed, enrolled, or allowed to whom
+)
+
+// Roles are all, the least first.
+var Roles = []Role{Viewer, Operator, Admin}
+
+// Includes says whether who has the role may do what asks for another one. What is no role
+// includes none and is included in none.
+func (r Role) Includes(asked Role) bool {
+	has, wants := slices.Index(Roles, r), slices.Index(Roles, asked)
+	return wants >= 0 && has >= wants
+}
+
+// Operation is what a caller may ask for.
+type Operation struct {
+	ID      string
+	Pattern string // as http.ServeMux has it: the method, a blank, the path
+	Role    Role   // the least that may
+}
+
+//go:embed openapi.yaml
+var document []byte
+
+// Operations are those of the document, by pattern.
+var Operations = sync.OnceValue(func() map[string]Operation {
+	all, err := operations(document)
+	if err != nil {
+		panic(err) // of the program's own text
+	}
+	return all
+})
+
+func operations(text []byte) (map[string]Operation, error) {
+	var is struct {
+		Paths map[string]map[string]struct {
+			ID   string `yaml:"operationId"`
+			Role Role   `yaml:"x-sluice-role"`
+		} `yaml:"paths"`
+	}
+	if err := yaml.Unmarshal(text, &is); err != nil {
+		return nil, err
+	}
+	all := map[string]Operation{}
+	for path, methods := range is.Paths {
+		for method, o := range methods {
+			if !slices.Contains(Roles, o.Role) {
+				return nil, fmt.Errorf("openapi.yaml: %s of %s says by no x-sluice-role who may ask it", method, path)
+			}
+			pattern := strings.ToUpper(method) + " " + path
+			all[pattern] = Operation{o.ID, pattern, o.Role}
+		}
+	}
+	return all, nil
+}

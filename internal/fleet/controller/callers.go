@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/wire"
+	"sluice/internal/system/kernel/peer"
+)
+
+// caller is who asks for an operation.
+type caller struct {
+	Who   string // as the audit names them
+	Role  api.Role
+	Hosts *selector.Selector // of which the role holds; nil: of all
+}
+
+type callerKey struct{}
+
+// as is who asks: nobody, with no role, where that is not known.
+func as(r *http.Request) caller {
+	is, _ := r.Context().Value(callerKey{}).(caller)
+	return is
+}
+
+// local is who is at the other end of the socket, nobody where it is one who may not ask.
+func local(conn net.Conn) caller {
+	over, is := conn.(*net.UnixConn)
+	if !is {
+		return caller{}
+	}
+	p, err := peer.Of(over)
+	if err != nil {
+		return caller{}
+	}
+	defer p.Close()
+	if p.UID != 0 && p.UID != uint32(os.Geteuid()) { //nolint:gosec // it is one of the kernel's
+		return caller{}
+	}
+	id := strconv.FormatUint(uint64(p.UID), 10)
+	if u, err := user.LookupId(id); err == nil {
+		id = u.Username
+	}
+	return caller{Who: "operator:" + id, Role: api.Admin}
+}
+
+// operations is the interface as its document has it: who asks has to be known, and to have
+// the role that an operation says, before anything of the request is read.
+func (c *Controller) operations() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})
+	})
+	api.HandlerWithOptions(operator{c}, api.StdHTTPServerOptions{
+		BaseRouter: mux,
+		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) {
+			wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
+		},
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who := as(r)
+		if who.Role == "" {
+			wire.Fail(w, &wire.Failure{Text: "root and the user whom the controller runs as may ask it, and nobody else", Kind: wire.KindUnknownCaller})
+			return
+		}
+		_, pattern := mux.Handler(r)
+		if o, has := api.Operations()[pattern]; has && !who.Role.Includes(o.Role) {
+			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("%s has the role %s, and this wants the role %s", who.Who, who.Role, o.Role), Kind: wire.KindRole})
+			return
+		} else if !has && pattern != "/" {
+			wire.Fail(w, &wire.Failure{Text: pattern + " says by no role who may ask it", Kind: wire.KindRole})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// commands is the server of the socket.
+func (c *Controller) commands() *http.Server {
+	return &http.Server{
+		Handler:           c.operations(),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, local(conn))
+		},
+	}
+}

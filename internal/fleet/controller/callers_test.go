@@ -1,0 +1,54 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/wire"
+)
+
+// ask asks for an operation without a body, as somebody.
+func (f *fleet) ask(as caller, method, path string) (status int, kind wire.Kind) {
+	f.Helper()
+	r := httptest.NewRequest(method, path, http.NoBody)
+	w := httptest.NewRecorder()
+	f.controller.operations().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, as)))
+	failure := wire.Failure{}
+	if w.Code >= 400 {
+		if err := json.Unmarshal(w.Body.Bytes(), &failure); err != nil || failure.Text == "" {
+			f.Errorf("%s %s: %d %q", method, path, w.Code, w.Body)
+		}
+	}
+	return w.Code, failure.Kind
+}
+
+var parameter = regexp.MustCompile(`\{[a-z0-9]+\}`)
+
+// TestEachOperationWantsItsRole walks all operations with all roles, and with none.
+func TestEachOperationWantsItsRole(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	for pattern, o := range api.Operations() {
+		method, path, _ := strings.Cut(pattern, " ")
+		path = parameter.ReplaceAllString(path, "1")
+		if status, kind := f.ask(caller{}, method, path); status != http.StatusUnauthorized || kind != wire.KindUnknownCaller {
+			t.Errorf("%s by nobody: %d %s", pattern, status, kind)
+		}
+		for i, role := range api.Roles {
+			status, kind := f.ask(caller{Who: "user:erika", Role: role}, method, path)
+			if refused := kind == wire.KindRole; refused != (i < slices.Index(api.Roles, o.Role)) || refused != (status == http.StatusForbidden) {
+				t.Errorf("%s wants the role %s, and answers who has the role %s by %d %s", pattern, o.Role, role, status, kind)
+			}
+		}
+	}
+	if status, _ := f.ask(caller{Who: "user:erika", Role: api.Admin}, "GET", "/api/v1/none"); status != http.StatusNotFound {
+		t.Errorf("what there is not: %d", status)
+	}
+}
