@@ -225,6 +225,12 @@ type HostsParams struct {
 	Selector string `form:"selector,omitempty" json:"selector,omitempty,omitzero"`
 }
 
+// RolloutsParams defines parameters for Rollouts.
+type RolloutsParams struct {
+	// Limit How many at most; a hundred unless given.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
 
@@ -265,7 +271,10 @@ type ServerInterface interface {
 	Publish(w http.ResponseWriter, r *http.Request)
 	// Rollouts Tell of the roll-outs, the newest first.
 	// (GET /api/v1/rollouts)
-	Rollouts(w http.ResponseWriter, r *http.Request)
+	Rollouts(w http.ResponseWriter, r *http.Request, params RolloutsParams)
+	// Rollout Tell of one roll-out.
+	// (GET /api/v1/rollouts/{rollout})
+	Rollout(w http.ResponseWriter, r *http.Request, rollout int64)
 	// Command Pause, resume, hold, halt or revert a roll-out.
 	// (POST /api/v1/rollouts/{rollout}/{command})
 	Command(w http.ResponseWriter, r *http.Request, rollout int64, command Command)
@@ -428,8 +437,53 @@ func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Reques
 // Rollouts operation middleware
 func (siw *ServerInterfaceWrapper) Rollouts(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RolloutsParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Rollouts(w, r)
+		siw.Handler.Rollouts(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Rollout operation middleware
+func (siw *ServerInterfaceWrapper) Rollout(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "rollout" -------------
+	var rollout int64
+
+	err = runtime.BindStyledParameterWithOptions("simple", "rollout", r.PathValue("rollout"), &rollout, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "rollout", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Rollout(w, r, rollout)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -631,6 +685,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/publish", wrapper.Publish)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/rollouts", wrapper.Rollouts)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/rollouts/{rollout}", wrapper.Rollout)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/rollouts/{rollout}/{command}", wrapper.Command)
 
 	return m

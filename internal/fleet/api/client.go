@@ -96,13 +96,18 @@ func (c *Client) Publish(ctx context.Context, p Publish) (*rollout.Rollout, erro
 	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/api/v1/publish", p)
 }
 
-// Rollouts asks for the roll-outs, the newest first.
-func (c *Client) Rollouts(ctx context.Context) ([]rollout.Rollout, error) {
-	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/api/v1/rollouts", nil)
+// Rollouts asks for so many roll-outs, the newest first.
+func (c *Client) Rollouts(ctx context.Context, limit int) ([]rollout.Rollout, error) {
+	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/api/v1/rollouts?limit="+strconv.Itoa(limit), nil)
 	if err != nil {
 		return nil, err
 	}
 	return all.Rollouts, nil
+}
+
+// Rollout asks for one roll-out.
+func (c *Client) Rollout(ctx context.Context, id int64) (*rollout.Rollout, error) {
+	return ask[rollout.Rollout](ctx, c, http.MethodGet, "/api/v1/rollouts/"+strconv.FormatInt(id, 10), nil)
 }
 
 // Command has a roll-out do something.

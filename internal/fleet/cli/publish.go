@@ -31,18 +31,22 @@ files that the controller does not have, of all listed bundles, since hosts may 
 older one. Then the roll-out of the newest begins, by the stages of
 fleet.yaml, in place of one that is under way. The controller takes nothing that a host
 would refuse. With --not-before no host hears of it before a time; until then the
-roll-out says what it waits for, and a newer one may take its place.
+roll-out says what it waits for, and a newer one may take its place. With --wait it tells of
+each stage on standard error until the roll-out is done, has gone back, or waits for a
+person after a halt; who interrupts that, leaves the roll-out as it is.
 
 Files: trust/ in the repository, and the files of the newest bundle, which must be what was
 signed.
 
-Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
-		Example: "  sluice-controller publish && sluice-controller rollout show\n  sluice-controller publish --not-before 2026-12-01T05:00:00+01:00",
+Exit status: 0 the roll-out has begun, with --wait it is done or another took its place; 1 it
+is halted or went back; 2 bad use, or it was refused.`,
+		Example: "  sluice-controller publish --wait\n  sluice-controller publish --not-before 2026-12-01T05:00:00+01:00",
 		Args:    cobra.NoArgs,
 		RunE:    publish,
 	}
 	addController(cmd)
 	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
+	cmd.Flags().Bool("wait", false, "wait until the roll-out ends, and tell of each stage")
 	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
 	cmd.AddCommand(newPublishLabels())
 	return cmd
@@ -128,10 +132,30 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number, NotBefore: from}); err != nil {
 		return err
 	}
+	if waits, _ := cmd.Flags().GetBool("wait"); waits {
+		if out.Rollout, err = awaitRollout(ctx, cmd, c, out.Rollout); err != nil {
+			return err
+		}
+	}
+	if err := printPublished(cmd, &out); err != nil {
+		return err
+	}
+	if failed(out.Rollout) {
+		return command.ErrFound
+	}
+	return nil
+}
+
+func printPublished(cmd *cobra.Command, out *published) error {
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "bundle %d is published, and %s sent; roll-out %d has begun\n", b.Number, english.Plural(out.Sent, "file"), out.Rollout.ID)
+	w := cmd.OutOrStdout()
+	if waits, _ := cmd.Flags().GetBool("wait"); waits {
+		printRollout(w, out.Rollout)
+		return nil
+	}
+	fmt.Fprintf(w, "bundle %d is published, and %s sent; roll-out %d has begun\n", out.Bundle, english.Plural(out.Sent, "file"), out.Rollout.ID)
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +17,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/wire"
 )
 
 func newRollout() *cobra.Command {
@@ -43,26 +46,33 @@ func newRolloutShow() *cobra.Command {
 		Use:   "show [ROLLOUT]",
 		Short: "Say where a roll-out is, and what it waits for",
 		Long: `Says where the newest roll-out is, or the one of a number: its phase and stage, what it
-waits for, and which hosts failed, each with its reason. With --all it lists all of them.
+waits for, and which hosts failed, each with its reason. With --all it lists the newest
+hundred. With --wait it tells of each stage on standard error until the roll-out is done,
+has gone back, or waits for a person after a halt.
 
 Exit status: 0 it is done or goes on, 1 it is halted, or goes back, or went back, 2 bad use,
 or there is none.`,
-		Example: "  sluice-controller rollout show\n  sluice-controller rollout show --all",
+		Example: "  sluice-controller rollout show\n  sluice-controller rollout show --all\n  sluice-controller rollout show --wait",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    showRollout,
 	}
 	addController(cmd)
-	cmd.Flags().Bool("all", false, "list all roll-outs, the newest first")
+	cmd.Flags().Bool("all", false, "list the newest hundred, the newest first")
+	cmd.Flags().Bool("wait", false, "wait until it ends, and tell of each stage")
+	cmd.MarkFlagsMutuallyExclusive("all", "wait")
 	return cmd
 }
 
 func showRollout(cmd *cobra.Command, args []string) error {
-	all, err := controllerOf(cmd).Rollouts(cmd.Context())
-	if err != nil {
-		return hinted(err)
-	}
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	c := controllerOf(cmd)
 	w := cmd.OutOrStdout()
 	if every, _ := cmd.Flags().GetBool("all"); every {
+		all, err := c.Rollouts(ctx, mostListed)
+		if err != nil {
+			return hinted(err)
+		}
 		if command.JSON(cmd) {
 			return command.PrintJSON(w, all)
 		}
@@ -71,38 +81,86 @@ func showRollout(cmd *cobra.Command, args []string) error {
 		}
 		return nil
 	}
-	r, err := chosen(all, args)
+	r, err := chosen(ctx, c, args)
 	if err != nil {
 		return err
+	}
+	if waits, _ := cmd.Flags().GetBool("wait"); waits {
+		if r, err = awaitRollout(ctx, cmd, c, r); err != nil {
+			return err
+		}
 	}
 	if command.JSON(cmd) {
 		err = command.PrintJSON(w, r)
 	} else {
 		printRollout(w, r)
 	}
-	if err == nil && slices.Contains([]rollout.Phase{rollout.Halted, rollout.Reverting, rollout.Reverted}, r.State.Phase) {
+	if err == nil && failed(r) {
 		return command.ErrFound
 	}
 	return err
 }
 
-// chosen is the roll-out of a number, or the newest.
-func chosen(all []rollout.Rollout, args []string) (*rollout.Rollout, error) {
-	if len(all) == 0 {
-		return nil, fmt.Errorf("there is no roll-out\nhint: sluice-controller publish begins one")
+// failed says that a roll-out has stopped before its end, or goes back.
+func failed(r *rollout.Rollout) bool {
+	return slices.Contains([]rollout.Phase{rollout.Halted, rollout.Reverting, rollout.Reverted}, r.State.Phase)
+}
+
+// mostListed is how many roll-outs are listed.
+const mostListed = 100
+
+// askedEvery is the pause between two questions how far a roll-out is.
+const askedEvery = 500 * time.Millisecond
+
+// awaitRollout tells how a roll-out goes on until it ends, or waits for a person.
+func awaitRollout(ctx context.Context, cmd *cobra.Command, c *api.Client, r *rollout.Rollout) (*rollout.Rollout, error) {
+	type place struct {
+		phase rollout.Phase
+		stage int
 	}
+	var told place
+	for {
+		s := r.State
+		if now := (place{s.Phase, s.Stage}); now != told {
+			told = now
+			fmt.Fprintf(cmd.ErrOrStderr(), "roll-out %d of bundle %d: %s: %s\n", r.ID, r.Bundle, s.Phase, command.PlainName(s.Reason))
+		}
+		if r.Closed() || s.Phase == rollout.Done || s.Phase == rollout.Halted && s.Hold {
+			return r, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w; the roll-out goes on\nhint: sluice-controller rollout show %d --wait waits for it again", context.Cause(ctx), r.ID)
+		case <-time.After(askedEvery):
+		}
+		var err error
+		if r, err = c.Rollout(ctx, r.ID); err != nil && ctx.Err() == nil {
+			return nil, hinted(err)
+		}
+	}
+}
+
+// chosen is the roll-out of a number, or the newest.
+func chosen(ctx context.Context, c *api.Client, args []string) (*rollout.Rollout, error) {
 	if len(args) == 0 {
-		return &all[0], nil
+		newest, err := c.Rollouts(ctx, 1)
+		if err != nil {
+			return nil, hinted(err)
+		}
+		if len(newest) == 0 {
+			return nil, errors.New("there is no roll-out\nhint: sluice-controller publish begins one")
+		}
+		return &newest[0], nil
 	}
 	id, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not the number of a roll-out\nhint: sluice-controller rollout show --all lists them", args[0])
 	}
-	i := slices.IndexFunc(all, func(r rollout.Rollout) bool { return r.ID == id })
-	if i < 0 {
+	r, err := c.Rollout(ctx, id)
+	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
 		return nil, fmt.Errorf("there is no roll-out %d\nhint: sluice-controller rollout show --all lists them", id)
 	}
-	return &all[i], nil
+	return r, hinted(err)
 }
 
 func printRollout(w io.Writer, r *rollout.Rollout) {
@@ -154,11 +212,7 @@ answers.`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := controllerOf(cmd)
-			all, err := c.Rollouts(cmd.Context())
-			if err != nil {
-				return hinted(err)
-			}
-			r, err := chosen(all, args)
+			r, err := chosen(cmd.Context(), c, args)
 			if err != nil {
 				return err
 			}

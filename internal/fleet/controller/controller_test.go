@@ -526,7 +526,7 @@ func TestPublishRefuses(t *testing.T) {
 	if err := f.client.PutBlob(t.Context(), trust.HashOf(nil), strings.NewReader("x")); kind(err) != wire.KindBadRequest {
 		t.Errorf("a blob that has another hash: %v", err)
 	}
-	all, err := f.client.Rollouts(t.Context())
+	all, err := f.client.Rollouts(t.Context(), 100)
 	if err != nil || len(all) != 1 {
 		t.Errorf("%v, %v", all, err)
 	}

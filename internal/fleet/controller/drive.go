@@ -101,7 +101,7 @@ func (c *Controller) load(ctx context.Context) error {
 	if c.driver.read {
 		return nil
 	}
-	rows, err := c.Store.Rollouts(ctx, true)
+	rows, err := c.Store.OpenRollouts(ctx)
 	if err != nil {
 		return err
 	}
@@ -419,16 +419,12 @@ func (c *Controller) Command(ctx context.Context, id int64, command rollout.Comm
 	return &next.Rollout, nil
 }
 
-// newest is all roll-outs that are told of, the newest first.
-func (c *Controller) newest(ctx context.Context, most int) ([]rollout.Rollout, error) {
-	rows, err := c.Store.Rollouts(ctx, false)
-	if err != nil {
-		return nil, err
-	}
+// current are roll-outs as they are now, which the store is told of a moment later.
+func (c *Controller) current(rows []store.Rollout) ([]rollout.Rollout, error) {
 	all := []rollout.Rollout{}
 	c.driver.moving.Lock()
 	defer c.driver.moving.Unlock()
-	for _, row := range rows[:min(len(rows), most)] {
+	for _, row := range rows {
 		d, err := readRollout(row)
 		if err != nil {
 			return nil, err

@@ -126,7 +126,7 @@ func (f *fleet) until(what string, is func() bool) {
 	f.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			all, err := f.client.Rollouts(f.Context())
+			all, err := f.client.Rollouts(f.Context(), 100)
 			f.Fatalf("%s never comes: %+v\n%+v %v", what, f.states(), all, err)
 		}
 	}

@@ -24,7 +24,7 @@ func TestOlderLevel(t *testing.T) {
 	made, err := f.give(signed.Bundle.Number)
 	ok(t, err)
 	f.until("it is named", func() bool {
-		all, err := f.client.Rollouts(t.Context())
+		all, err := f.client.Rollouts(t.Context(), 100)
 		ok(t, err)
 		for _, l := range all[0].State.LeftOut {
 			if l.Host == "web-1" && strings.Contains(l.Reason, "reads language level 1 and the bundle is written in 2: it takes the bundle once sluice is upgraded there") {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -171,9 +172,34 @@ func (o operator) Publish(w http.ResponseWriter, r *http.Request) {
 	o.done(w, made, err)
 }
 
-func (o operator) Rollouts(w http.ResponseWriter, r *http.Request) {
-	all, err := o.newest(r.Context(), 100)
+// mostRollouts is how many are told of at once.
+const mostRollouts = 100
+
+func (o operator) Rollouts(w http.ResponseWriter, r *http.Request, params api.RolloutsParams) {
+	limit := cmp.Or(params.Limit, mostRollouts)
+	if limit < 1 || limit > mostRollouts {
+		wire.Fail(w, wrong("limit is %d, and may be 1 to %d", limit, mostRollouts))
+		return
+	}
+	rows, err := o.Store.Rollouts(r.Context(), limit)
+	all := []rollout.Rollout{}
+	if err == nil {
+		all, err = o.current(rows)
+	}
 	o.done(w, api.Rollouts{Rollouts: all}, err)
+}
+
+func (o operator) Rollout(w http.ResponseWriter, r *http.Request, id int64) {
+	row, err := o.Store.Rollout(r.Context(), id)
+	var is []rollout.Rollout
+	if err == nil {
+		is, err = o.current([]store.Rollout{row})
+	}
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	o.done(w, &is[0], nil)
 }
 
 func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, command api.Command) {

@@ -94,7 +94,7 @@ func (f *fleet) command(kind rollout.Kind) {
 	if r == nil {
 		return
 	}
-	all := must(r.store.Rollouts(context.Background(), false))
+	all := must(r.store.Rollouts(context.Background(), 1000))
 	if len(all) == 0 {
 		return
 	}
@@ -108,7 +108,7 @@ func (f *fleet) command(kind rollout.Kind) {
 // advance is the planted bug of a controller.
 func (r *run) advance(ctx context.Context) {
 	for ; ctx.Err() == nil; wait(ctx, 3*time.Second) {
-		rows, err := r.store.Rollouts(ctx, true)
+		rows, err := r.store.OpenRollouts(ctx)
 		if err != nil {
 			continue
 		}

@@ -83,7 +83,7 @@ func (s *Store) Snapshot(ctx context.Context) (out Snapshot, err error) {
 		if out.Desired, err = s.desired(ctx, q, nil); err != nil {
 			return err
 		}
-		if out.Rollouts, err = s.rolloutsOf(ctx, q, true); err != nil {
+		if out.Rollouts, err = s.openRollouts(ctx, q); err != nil {
 			return err
 		}
 		if out.Bundles, err = s.bundles(ctx, q); err != nil {

@@ -114,17 +114,18 @@ func (t *tx) rollout(who string, r Rollout) (before string, after Rollout, err e
 	return has[0].Phase, after, err
 }
 
-// Rollouts are all roll-outs, or those that are not closed, the newest first.
-func (s *Store) Rollouts(ctx context.Context, open bool) ([]Rollout, error) {
-	return s.rolloutsOf(ctx, s.reader, open)
+// Rollouts are so many, the newest first.
+func (s *Store) Rollouts(ctx context.Context, most int) ([]Rollout, error) {
+	return s.rollouts(ctx, s.reader, ` order by id desc limit $1`, most)
 }
 
-func (s *Store) rolloutsOf(ctx context.Context, q querier, open bool) ([]Rollout, error) {
-	where := ""
-	if open {
-		where = ` where closed = 0`
-	}
-	return s.rollouts(ctx, q, where+` order by id desc`)
+// OpenRollouts are those that are not closed, the newest first.
+func (s *Store) OpenRollouts(ctx context.Context) ([]Rollout, error) {
+	return s.openRollouts(ctx, s.reader)
+}
+
+func (s *Store) openRollouts(ctx context.Context, q querier) ([]Rollout, error) {
+	return s.rollouts(ctx, q, ` where closed = 0 order by id desc`)
 }
 
 // Rollout is one roll-out.

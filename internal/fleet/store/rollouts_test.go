@@ -56,10 +56,11 @@ func TestRollouts(t *testing.T) {
 		out := good[[]Rollout](t)(move("rollout.start", []Rollout{{Bundle: 2, Phase: "pushed", Plan: plan, State: state}, now}, Desired{Host: "web-1", Bundle: 2}))
 		same(t, "supersedes", []int64{out[0].ID, out[1].ID, out[1].Version}, []int64{2, 1, 4})
 		same(t, "its hosts", good[[]Desired](t)(s.Desired(ctx))[0].Rollout, 2)
-		open := good[[]Rollout](t)(s.Rollouts(ctx, true))
+		open := good[[]Rollout](t)(s.OpenRollouts(ctx))
 		same(t, "open", []any{len(open), open[0].ID}, []any{1, int64(2)})
 		same(t, "open, in the snapshot", good[Snapshot](t)(s.Snapshot(ctx)).Rollouts, open)
-		same(t, "all", len(good[[]Rollout](t)(s.Rollouts(ctx, false))), 2)
+		same(t, "all", len(good[[]Rollout](t)(s.Rollouts(ctx, 1000))), 2)
+		same(t, "the newest", good[[]Rollout](t)(s.Rollouts(ctx, 1))[0].ID, int64(2))
 		_, err = s.Rollout(ctx, 3)
 		is(t, "no roll-out", err, ErrNotFound)
 
@@ -105,7 +106,7 @@ func TestMoveAtOnce(t *testing.T) {
 		wait.Wait()
 		r := good[Rollout](t)(s.Rollout(ctx, 1))
 		same(t, "state and version", []any{string(r.State), r.Version}, []any{fmt.Sprint(won.Load()), won.Load() + 1})
-		same(t, "roll-outs", len(good[[]Rollout](t)(s.Rollouts(ctx, false))), 4*each+1)
+		same(t, "roll-outs", len(good[[]Rollout](t)(s.Rollouts(ctx, 1000))), 4*each+1)
 	})
 }
 

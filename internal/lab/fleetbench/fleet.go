@@ -239,12 +239,12 @@ func (f *fleet) change(n int) (*changed, error) {
 	c := &changed{spent: spent{after.controller - before.controller, after.agents - before.agents, after.simulated - before.simulated}}
 	err = f.until(time.Minute, "the controller has all reports", func() (bool, error) {
 		time.Sleep(500 * time.Millisecond) // it is a long answer
-		all, err := f.client.Rollouts(f)
-		if err != nil || len(all) == 0 || all[0].ID != r.ID {
+		now, err := f.client.Rollout(f, r.ID)
+		if err != nil {
 			return false, err
 		}
 		c.proved = nil
-		for id, h := range all[0].State.Hosts {
+		for id, h := range now.State.Hosts {
 			switch {
 			case h.State == rollout.Confirmed && h.Target == r.Bundle:
 				c.proved = append(c.proved, h.Since.Sub(begun).Seconds())
