@@ -62,6 +62,27 @@ func (e *expression) match(labels map[string]string) bool {
 	return is
 }
 
+// And selects what all of these do; a nil one selects all, and so does the answer nil.
+func And(all ...*Selector) *Selector {
+	both := expression{operator: "and"}
+	for _, s := range all {
+		switch {
+		case s == nil:
+		case s.of.operator == "and":
+			both.parts = append(both.parts, s.of.parts...)
+		default:
+			both.parts = append(both.parts, s.of)
+		}
+	}
+	switch len(both.parts) {
+	case 0:
+		return nil
+	case 1:
+		return &Selector{both.parts[0]}
+	}
+	return &Selector{both}
+}
+
 // Labels are the names that are asked for, sorted.
 func (s *Selector) Labels() []string {
 	names := map[string]bool{}

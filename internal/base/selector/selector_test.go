@@ -111,3 +111,32 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestAnd(t *testing.T) {
+	t.Parallel()
+	read := func(text string) *Selector {
+		if text == "" {
+			return nil
+		}
+		s, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, c := range []struct{ one, other, want string }{
+		{"", "", ""},
+		{"role=web", "", "role=web"},
+		{"", "role=web", "role=web"},
+		{"role=web or role=db", "env=prod", "(role=web or role=db) and env=prod"},
+		{"role=web and env=prod", "not host=web-1", "role=web and env=prod and not host=web-1"},
+	} {
+		got := ""
+		if both := And(read(c.one), read(c.other)); both != nil {
+			got = both.String()
+		}
+		if got != c.want {
+			t.Errorf("And(%q, %q) is %q, and not %q", c.one, c.other, got, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +17,21 @@ import (
 
 	"github.com/oapi-codegen/runtime"
 )
+
+// Defines values for AccessKind.
+const (
+	AccessKindToken AccessKind = "token"
+)
+
+// Valid indicates whether the value is a known member of the AccessKind enum.
+func (e AccessKind) Valid() bool {
+	switch e {
+	case AccessKindToken:
+		return true
+	default:
+		return false
+	}
+}
 
 // Defines values for Command.
 const (
@@ -77,8 +93,81 @@ func (e HostState) Valid() bool {
 	}
 }
 
+// Defines values for Role.
+const (
+	Admin    Role = "admin"
+	Operator Role = "operator"
+	Viewer   Role = "viewer"
+)
+
+// Valid indicates whether the value is a known member of the Role enum.
+func (e Role) Valid() bool {
+	switch e {
+	case Admin:
+		return true
+	case Operator:
+		return true
+	case Viewer:
+		return true
+	default:
+		return false
+	}
+}
+
+// Access defines model for Access.
+type Access struct {
+	// By who made it
+	By      string    `json:"by"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+
+	// Hosts the selector of the hosts for which the role holds
+	Hosts string     `json:"hosts,omitempty,omitzero"`
+	Id    string     `json:"id"`
+	Kind  AccessKind `json:"kind"`
+	Role  Role       `json:"role,omitempty,omitzero"`
+
+	// Who as the audit names them
+	Who       string    `json:"who"`
+	Withdrawn time.Time `json:"withdrawn,omitempty,omitzero"`
+}
+
+// AccessKind defines model for Access.Kind.
+type AccessKind string
+
+// Accesses defines model for Accesses.
+type Accesses struct {
+	Access []Access `json:"access"`
+}
+
+// Audit defines model for Audit.
+type Audit struct {
+	Entries []Entry `json:"entries"`
+	Fleet   string  `json:"fleet"`
+
+	// Head the number of the newest entry
+	Head int64 `json:"head"`
+}
+
 // Command defines model for Command.
 type Command string
+
+// Entry What "sluice-controller audit export" writes as a line.
+type Entry struct {
+	At time.Time `json:"at"`
+
+	// Diff what was changed
+	Diff json.RawMessage `json:"diff"`
+	Hash string          `json:"hash"`
+
+	// Previous the hash of the entry before
+	Previous string `json:"previous"`
+
+	// Seq from 1 without a gap
+	Seq  int64  `json:"seq"`
+	What string `json:"what"`
+	Who  string `json:"who"`
+}
 
 // Failure As the agents' interface has it.
 type Failure = wire.Failure
@@ -154,6 +243,22 @@ type Labelled struct {
 	Labels  map[string]string `json:"labels"`
 }
 
+// NewAccess defines model for NewAccess.
+type NewAccess struct {
+	// Expires within 366 days
+	Expires time.Time `json:"expires"`
+
+	// Hosts the selector of the hosts for which the role holds; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Name of the program, as the audit names it behind "token:"; several tokens may share it
+	Name string `json:"name"`
+	Role Role   `json:"role"`
+
+	// Secret its SHA-256 in hexadecimal
+	Secret string `json:"secret"`
+}
+
 // NewToken defines model for NewToken.
 type NewToken struct {
 	Expires time.Time `json:"expires"`
@@ -182,6 +287,9 @@ type Publish struct {
 	Targets []byte   `json:"targets"`
 }
 
+// Role defines model for Role.
+type Role string
+
 // Rollout defines model for Rollout.
 type Rollout = rollout.Rollout
 
@@ -208,6 +316,31 @@ type Status struct {
 
 	// Version of the program
 	Version string `json:"version"`
+
+	// Web the address where it serves people and programs, none without --web
+	Web string `json:"web,omitempty,omitzero"`
+}
+
+// Token defines model for Token.
+type Token struct {
+	// By who made it
+	By      string            `json:"by"`
+	Created time.Time         `json:"created"`
+	Expires time.Time         `json:"expires"`
+	Id      string            `json:"id"`
+	Labels  map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Used how many did
+	Used int `json:"used"`
+
+	// Uses how many hosts may enrol by it
+	Uses      int       `json:"uses"`
+	Withdrawn time.Time `json:"withdrawn,omitempty,omitzero"`
+}
+
+// Tokens defines model for Tokens.
+type Tokens struct {
+	Tokens []Token `json:"tokens"`
 }
 
 // Why defines model for Why.
@@ -218,6 +351,15 @@ type Why struct {
 
 // Failed As the agents' interface has it.
 type Failed = Failure
+
+// AuditParams defines parameters for Audit.
+type AuditParams struct {
+	// After those behind this number; the newest ones unless given
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit how many at most; 50 unless given
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
 
 // HostsParams defines parameters for Hosts.
 type HostsParams struct {
@@ -230,6 +372,9 @@ type RolloutsParams struct {
 	// Limit How many at most; a hundred unless given.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
+
+// CreateAccessJSONRequestBody defines body for CreateAccess for application/json ContentType.
+type CreateAccessJSONRequestBody = NewAccess
 
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
@@ -251,6 +396,18 @@ type CreateTokenJSONRequestBody = NewToken
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// Accesses List who may ask by a token, the newest first.
+	// (GET /api/v1/access)
+	Accesses(w http.ResponseWriter, r *http.Request)
+	// CreateAccess Let a program ask who knows a secret, of which the controller is told the SHA-256, with a role for the hosts of a selector. Who asks gives no more than they have.
+	// (POST /api/v1/access)
+	CreateAccess(w http.ResponseWriter, r *http.Request)
+	// WithdrawAccess End what somebody may ask, at once.
+	// (DELETE /api/v1/access/{access})
+	WithdrawAccess(w http.ResponseWriter, r *http.Request, access string)
+	// Audit List entries of the audit, the oldest first.
+	// (GET /api/v1/audit)
+	Audit(w http.ResponseWriter, r *http.Request, params AuditParams)
 	// Missing Say which blobs the controller does not have.
 	// (POST /api/v1/blobs/missing)
 	Missing(w http.ResponseWriter, r *http.Request)
@@ -281,9 +438,15 @@ type ServerInterface interface {
 	// Status Say whose controller it is and how it does.
 	// (GET /api/v1/status)
 	Status(w http.ResponseWriter, r *http.Request)
+	// Tokens List the tokens by which hosts enrol, the newest first, without their secrets.
+	// (GET /api/v1/tokens)
+	Tokens(w http.ResponseWriter, r *http.Request)
 	// CreateToken Let hosts enrol who know a secret, of which the controller is told the SHA-256.
 	// (POST /api/v1/tokens)
 	CreateToken(w http.ResponseWriter, r *http.Request)
+	// WithdrawToken End a token. Hosts that have enrolled by it stay.
+	// (DELETE /api/v1/tokens/{token})
+	WithdrawToken(w http.ResponseWriter, r *http.Request, token string)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -294,6 +457,106 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// Accesses operation middleware
+func (siw *ServerInterfaceWrapper) Accesses(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Accesses(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateAccess operation middleware
+func (siw *ServerInterfaceWrapper) CreateAccess(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateAccess(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WithdrawAccess operation middleware
+func (siw *ServerInterfaceWrapper) WithdrawAccess(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "access" -------------
+	var access string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "access", r.PathValue("access"), &access, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "access", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WithdrawAccess(w, r, access)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Audit operation middleware
+func (siw *ServerInterfaceWrapper) Audit(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AuditParams
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Audit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // Missing operation middleware
 func (siw *ServerInterfaceWrapper) Missing(w http.ResponseWriter, r *http.Request) {
@@ -542,11 +805,51 @@ func (siw *ServerInterfaceWrapper) Status(w http.ResponseWriter, r *http.Request
 	handler.ServeHTTP(w, r)
 }
 
+// Tokens operation middleware
+func (siw *ServerInterfaceWrapper) Tokens(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Tokens(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // CreateToken operation middleware
 func (siw *ServerInterfaceWrapper) CreateToken(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CreateToken(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WithdrawToken operation middleware
+func (siw *ServerInterfaceWrapper) WithdrawToken(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "token" -------------
+	var token string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "token", r.PathValue("token"), &token, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "token", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WithdrawToken(w, r, token)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -680,7 +983,13 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/hosts", wrapper.Hosts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/tokens", wrapper.Tokens)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/tokens", wrapper.CreateToken)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/tokens/{token}", wrapper.WithdrawToken)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/access", wrapper.Accesses)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/access", wrapper.CreateAccess)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/access/{access}", wrapper.WithdrawAccess)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/blobs/missing", wrapper.Missing)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/publish", wrapper.Publish)

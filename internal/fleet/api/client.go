@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"sluice/internal/fleet/rollout"
@@ -31,7 +33,11 @@ const (
 var ErrNotRunning = errors.New("no controller runs there")
 
 // Client asks a controller. Refusals are *wire.Failure.
-type Client struct{ http http.Client }
+type Client struct {
+	http  http.Client
+	base  string
+	token string // "": who asks is known otherwise
+}
 
 // NewClient asks the controller of a directory.
 func NewClient(dir string) *Client {
@@ -42,8 +48,28 @@ func NewClient(dir string) *Client {
 		}
 		return c, err
 	}
-	return &Client{http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &Client{http: http.Client{Transport: &http.Transport{DialContext: dial}}, base: "http://sluice-controller"}
 }
+
+// NewRemote asks the controller at a URL, https://HOST:PORT, by a token.
+func NewRemote(base, token string, config *tls.Config) *Client {
+	return &Client{
+		http: http.Client{
+			Transport:     &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this one alone
+		},
+		base: strings.TrimSuffix(base, "/"), token: token,
+	}
+}
+
+// NewFailing is a client that fails whatever it is asked.
+func NewFailing(err error) *Client {
+	return &Client{http: http.Client{Transport: failing{err}}, base: "http://sluice-controller"}
+}
+
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
 // Status asks whose controller it is.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
@@ -72,6 +98,42 @@ func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
 	return err
 }
 
+// Tokens asks for those by which hosts enrol, the newest first.
+func (c *Client) Tokens(ctx context.Context) (*Tokens, error) {
+	return ask[Tokens](ctx, c, http.MethodGet, "/api/v1/tokens", nil)
+}
+
+// WithdrawToken ends one.
+func (c *Client) WithdrawToken(ctx context.Context, id string) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(id), nil)
+	return err
+}
+
+// Accesses asks who may ask by a token.
+func (c *Client) Accesses(ctx context.Context) (*Accesses, error) {
+	return ask[Accesses](ctx, c, http.MethodGet, "/api/v1/access", nil)
+}
+
+// CreateAccess lets a program ask.
+func (c *Client) CreateAccess(ctx context.Context, a NewAccess) (*Access, error) {
+	return ask[Access](ctx, c, http.MethodPost, "/api/v1/access", a)
+}
+
+// WithdrawAccess ends what somebody may ask.
+func (c *Client) WithdrawAccess(ctx context.Context, id string) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/access/"+url.PathEscape(id), nil)
+	return err
+}
+
+// Audit asks for at most limit entries behind a number; below 0: for the newest.
+func (c *Client) Audit(ctx context.Context, after int64, limit int) (*Audit, error) {
+	path := "/api/v1/audit?limit=" + strconv.Itoa(limit)
+	if after >= 0 {
+		path += "&after=" + strconv.FormatInt(after, 10)
+	}
+	return ask[Audit](ctx, c, http.MethodGet, path, nil)
+}
+
 // Missing asks which blobs the controller does not have.
 func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error) {
 	has, err := ask[Hashes](ctx, c, http.MethodPost, "/api/v1/blobs/missing", Hashes{hashes})
@@ -83,7 +145,7 @@ func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error)
 
 // PutBlob gives a blob.
 func (c *Client) PutBlob(ctx context.Context, hash string, content io.Reader) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://sluice-controller/api/v1/blobs/"+hash, content)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base+"/api/v1/blobs/"+hash, content)
 	if err != nil {
 		return err
 	}
@@ -127,7 +189,7 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (*T
 		}
 		body = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://sluice-controller"+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +198,9 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (*T
 }
 
 func do[T any](c *Client, r *http.Request) (*T, error) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	answer, err := c.http.Do(r)
 	if err != nil {
 		var outer *url.Error

@@ -10,17 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Role is what a caller may do: each has what the ones before it have.
-type Role string
-
-// The roles, the least first.
-const (
-	Viewer   Role = "viewer"   // reads
-	Operator Role = "operator" // changes what holds for a while
-	Admin    Role = "admin"    // changes what is signed, enrolled, or allowed to whom
-)
-
-// Roles are all, the least first.
+// Roles are all, the least first: each has what the ones before it have.
 var Roles = []Role{Viewer, Operator, Admin}
 
 // Includes says whether who has the role may do what asks for another one. What is no role
@@ -35,6 +25,7 @@ type Operation struct {
 	ID      string
 	Pattern string // as http.ServeMux has it: the method, a blank, the path
 	Role    Role   // the least that may
+	Within  bool   // a role for the hosts of a selector is enough: the answer is of those
 }
 
 //go:embed openapi.yaml
@@ -52,8 +43,9 @@ var Operations = sync.OnceValue(func() map[string]Operation {
 func operations(text []byte) (map[string]Operation, error) {
 	var is struct {
 		Paths map[string]map[string]struct {
-			ID   string `yaml:"operationId"`
-			Role Role   `yaml:"x-sluice-role"`
+			ID    string `yaml:"operationId"`
+			Role  Role   `yaml:"x-sluice-role"`
+			Hosts string `yaml:"x-sluice-hosts"`
 		} `yaml:"paths"`
 	}
 	if err := yaml.Unmarshal(text, &is); err != nil {
@@ -66,7 +58,7 @@ func operations(text []byte) (map[string]Operation, error) {
 				return nil, fmt.Errorf("openapi.yaml: %s of %s says by no x-sluice-role who may ask it", method, path)
 			}
 			pattern := strings.ToUpper(method) + " " + path
-			all[pattern] = Operation{o.ID, pattern, o.Role}
+			all[pattern] = Operation{o.ID, pattern, o.Role, o.Hosts == "within"}
 		}
 	}
 	return all, nil

@@ -13,14 +13,19 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
 )
 
 const auditHelp = `
 An entry is one line of JSON with a number, what was done, by whom, what it changed,
 and the SHA-256 of the entry before: none can be changed, dropped, put in or moved
-without the ones behind it. The command reads the database, whether a controller runs
-or not.`
+without the ones behind it.`
+
+const auditDatabase = auditHelp + `
+The command reads the database, whether a controller runs or not.
+`
 
 func newAudit() *cobra.Command {
 	cmd := &cobra.Command{
@@ -33,8 +38,10 @@ hosts are to run, of who may enrol, and of what was signed.
 		Args:    cobra.NoArgs,
 		RunE:    help,
 	}
-	addDatabase(cmd)
-	cmd.AddCommand(newAuditList(), newAuditVerify(), newAuditExport())
+	verify, export := newAuditVerify(), newAuditExport()
+	addDatabase(verify)
+	addDatabase(export)
+	cmd.AddCommand(newAuditList(), verify, export)
 	return cmd
 }
 
@@ -45,52 +52,57 @@ func newAuditList() *cobra.Command {
 		Long: `Lists the newest entries of the audit, the newest last.
 ` + auditHelp + `
 
-Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
+Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller audit list --last 20\n  sluice-controller audit list --json | jq '.entries[] | select(.who == \"operator:erika\")'",
 		Args:    cobra.NoArgs,
-		RunE:    onDatabase(listAudit),
+		RunE:    listAudit,
 	}
+	addController(cmd)
 	cmd.Flags().Int64("last", 50, "list the last `N` entries; 0 for all")
 	return cmd
 }
 
-func listAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []string) error {
+// mostEntries is how many entries a controller gives at once.
+const mostEntries = 1000
+
+func listAudit(cmd *cobra.Command, _ []string) error {
 	last, _ := cmd.Flags().GetInt64("last")
 	if last < 0 {
 		return fmt.Errorf("--last %d: give 1 or more, or 0 for all", last)
 	}
-	f, err := s.Fleet(ctx)
+	c := controllerOf(cmd)
+	newest, err := c.Audit(cmd.Context(), -1, 1)
 	if err != nil {
-		return err
+		return hinted(err)
 	}
 	after := int64(0)
 	if last > 0 {
-		after = max(0, f.Head.Seq-last)
+		after = max(0, newest.Head-last)
+	}
+	entries := []api.Entry{}
+	for after < newest.Head {
+		page, err := c.Audit(cmd.Context(), after, mostEntries)
+		if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == "" {
+			return fmt.Errorf("%w\nhint: sluice-controller audit verify", err)
+		}
+		if err != nil {
+			return hinted(err)
+		}
+		if len(page.Entries) == 0 {
+			break
+		}
+		entries = append(entries, page.Entries...)
+		after = page.Entries[len(page.Entries)-1].Seq
 	}
 	if command.JSON(cmd) {
-		entries := []store.Entry{}
-		err := s.EachEntry(ctx, after, func(e store.Entry) error {
-			entries = append(entries, e)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if !json.Valid(e.Diff) {
-				return fmt.Errorf("entry %d is no entry any more\nhint: sluice-controller audit verify", e.Seq)
-			}
-		}
-		return command.PrintJSON(cmd.OutOrStdout(), map[string]any{"fleet": f.Name, "entries": entries})
+		return command.PrintJSON(cmd.OutOrStdout(), map[string]any{"fleet": newest.Fleet, "entries": entries})
 	}
-	buffered := bufio.NewWriter(cmd.OutOrStdout())
-	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "seq\tat\twho\twhat\tchange")
-	err = s.EachEntry(ctx, after, func(e store.Entry) error {
-		_, err := fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", e.Seq, e.At.Local().Format(time.DateTime), command.Plain(e.Who), command.Plain(e.What), command.Plain(string(e.Diff)))
-		return err
-	})
-	return errors.Join(err, table.Flush(), buffered.Flush())
+	for _, e := range entries {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", e.Seq, e.At.Local().Format(time.DateTime), command.Plain(e.Who), command.Plain(e.What), command.Plain(string(e.Diff)))
+	}
+	return table.Flush()
 }
 
 func newAuditVerify() *cobra.Command {
@@ -101,8 +113,7 @@ func newAuditVerify() *cobra.Command {
 Who can write to the database can write all entries anew, with hashes that fit, or
 restore an older copy: that shows against the head (SEQ:HASH) that this command printed
 once, and that the timestamps on the hosts hold: give it with --head.
-` + auditHelp + `
-
+` + auditDatabase + `
 Exit status: 0 whole, 1 not what it was, 2 bad use, or the database cannot be read.`,
 		Example: "  sluice-controller audit verify\n  sluice-controller audit verify --head 41:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
 		Args:    cobra.NoArgs,
@@ -156,8 +167,7 @@ of an entry is the SHA-256 of its line without the key "hash", so that any progr
 verify it:
 
   sed 's/,"hash":"[0-9a-f]*"}$/}/' | tr -d '\n' | sha256sum
-` + auditHelp + `
-
+` + auditDatabase + `
 Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
 		Example: "  sluice-controller audit export > audit.jsonl\n  sluice-controller audit export --after 41 >> audit.jsonl",
 		Args:    cobra.NoArgs,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	for _, name := range []string{"list", "verify", "export"} {
+	for _, name := range []string{"verify", "export"} {
 		if _, errOut := run(t, 2, "audit", name, "--dir", dir); !strings.Contains(errOut, "fleet.db holds no fleet") {
 			t.Errorf("%s of no fleet: %s", name, errOut)
 		}
@@ -50,19 +51,11 @@ func TestAudit(t *testing.T) {
 		}
 	}
 
-	out, _ := run(t, 0, "audit", "list", "--dir", dir, "--last", "2")
-	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "3 ") || !strings.Contains(lines[2], "operator:max") || strings.Contains(out, "\x1b") {
-		t.Errorf("list:\n%s", out)
+	listed, err := s.Audit(ctx, 0, 10)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var listed struct {
-		Fleet   string
-		Entries []store.Entry
-	}
-	out, _ = run(t, 0, "audit", "list", "--dir", dir, "--last", "0", "--json")
-	if err := json.Unmarshal([]byte(out), &listed); err != nil || listed.Fleet != "example.net" || len(listed.Entries) != 4 {
-		t.Errorf("list: %v\n%s", err, out)
-	}
-	out, _ = run(t, 0, "audit", "export", "--database", "sqlite:"+filepath.Join(dir, "fleet.db"), "--after", "1")
+	out, _ := run(t, 0, "audit", "export", "--database", "sqlite:"+filepath.Join(dir, "fleet.db"), "--after", "1")
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], `{"seq":2,"at":"`) {
 		t.Errorf("export:\n%s", out)
 	}
@@ -79,17 +72,15 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	edit("\x1b[2J")
-	for _, line := range []string{"list --json", "export"} {
-		if _, errOut := run(t, 2, append(strings.Fields("audit "+line), "--dir", dir)...); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
-			t.Errorf("%s: %s", line, errOut)
-		}
+	if _, errOut := run(t, 2, "audit", "export", "--dir", dir); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
+		t.Error(errOut)
 	}
 	if out, _ = run(t, 1, "audit", "verify", "--dir", dir); out != "entry 2 was changed: it is no JSON any more\n" {
 		t.Error(out)
 	}
-	edit(string(listed.Entries[1].Diff))
+	edit(string(listed[1].Diff))
 
-	head := store.Head{Seq: 4, Hash: listed.Entries[3].Hash}
+	head := store.Head{Seq: 4, Hash: listed[3].Hash}
 	out, _ = run(t, 0, "audit", "verify", "--dir", dir, "--head", head.String())
 	if out != "the audit is whole: 4 entries, head "+head.String()+"\n" {
 		t.Error(out)
@@ -105,13 +96,53 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 	for line, want := range map[string]string{
-		"verify --head 4":           `--head: "4" is no head of an audit`,
-		"list --last -1":            "--last -1",
-		"export --after -1":         "--after -1",
-		"list --database mysql://x": `no database is called "mysql"`,
-		"list x":                    `unknown command "x"`,
+		"verify --head 4":             `--head: "4" is no head of an audit`,
+		"export --after -1":           "--after -1",
+		"verify --database mysql://x": `no database is called "mysql"`,
 	} {
-		if _, errOut := run(t, 2, append([]string{"audit", "--dir", dir}, strings.Fields(line)...)...); !strings.Contains(errOut, want) {
+		words := strings.Fields(line)
+		if _, errOut := run(t, 2, append([]string{"audit", words[0], "--dir", dir}, words[1:]...)...); !strings.Contains(errOut, want) {
+			t.Errorf("%s: %s", line, errOut)
+		}
+	}
+}
+
+// TestAuditList: what the controller lists of the audit steers no terminal, and is no less
+// than what is there.
+func TestAuditList(t *testing.T) {
+	f := found(t)
+	if _, errOut := run(t, 2, "audit", "list", "--dir", f.dir); !strings.Contains(errOut, "no controller runs there") {
+		t.Error(errOut)
+	}
+	defer f.serve(t)()
+	s, err := store.OpenExisting(t.Context(), "sqlite:"+filepath.Join(f.dir, "fleet.db"))
+	ok(t, err)
+	defer func() { ok(t, s.Close()) }()
+	for i := range mostEntries + 1 {
+		ok(t, s.CreateToken(t.Context(), "operator:max", store.Token{ID: fmt.Sprint("db\n\x1b[31m", i), Secret: [32]byte{byte(i), byte(i >> 8)}, Uses: 1}))
+	}
+	out, _ := run(t, 0, "audit", "list", "--dir", f.dir, "--last", "2")
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], fmt.Sprint(mostEntries+1)) || !strings.Contains(lines[2], "operator:max") || strings.Contains(out, "\x1b") {
+		t.Errorf("list:\n%s", out)
+	}
+	var listed struct {
+		Fleet   string
+		Entries []store.Entry
+	}
+	out, _ = run(t, 0, "audit", "list", "--dir", f.dir, "--last", "0", "--json")
+	if err := json.Unmarshal([]byte(out), &listed); err != nil || listed.Fleet != "example.net" || len(listed.Entries) != mostEntries+2 || listed.Entries[mostEntries].Hash == "" {
+		t.Errorf("list: %v, %d", err, len(listed.Entries))
+	}
+	db, err := sql.Open("sqlite", filepath.Join(f.dir, "fleet.db")) // as another program has it
+	ok(t, err)
+	defer db.Close()
+	_, err = db.Exec(`update audit set diff = ? where seq = 2`, "\x1b[2J")
+	ok(t, err)
+	if _, errOut := run(t, 2, "audit", "list", "--dir", f.dir, "--last", "0"); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
+		t.Error(errOut)
+	}
+	for line, want := range map[string]string{"--last -1": "--last -1", "x": `unknown command "x"`} {
+		if _, errOut := run(t, 2, append([]string{"audit", "list", "--dir", f.dir}, strings.Fields(line)...)...); !strings.Contains(errOut, want) {
 			t.Errorf("%s: %s", line, errOut)
 		}
 	}

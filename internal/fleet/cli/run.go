@@ -28,6 +28,10 @@ and the other commands, on controller.sock in its directory (root and the user t
 as may ask). It stays until it is stopped; by SIGTERM it first tells the agents to come back,
 each after a time of its own.
 
+With --web it answers people and programs elsewhere too, in HTTPS, who have a token of
+"sluice-controller access create". The certificate is by the fleet's own CA, whose ca.pem
+--ca of the other commands takes, or in files: they are read anew when they change.
+
 Hosts stay as they are while no controller runs. While the database does not answer, hosts
 are told what was known last, and commands that change something are refused.
 
@@ -37,6 +41,7 @@ fleet.db there, unless --database says otherwise.
 Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		Example: `  sluice-controller run
   sluice-controller run --dir ./controller --listen 127.0.0.1:7443 --reached-by 127.0.0.1:7443
+  sluice-controller run --web :8443 --web-certificate fullchain.pem --web-key privkey.pem
   sluice-controller run --database postgres://sluice@db.example.net/fleet`,
 		Args: cobra.NoArgs,
 		RunE: runController,
@@ -45,6 +50,10 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	flags := cmd.Flags()
 	flags.String("listen", ":"+strconv.Itoa(wire.Port), "serve agents at `ADDRESS:PORT`")
 	flags.StringSlice("reached-by", nil, "`HOST:PORT` where hosts reach it, which new hosts are told; more than one may be given (default this machine's name, and the port)")
+	flags.String("web", "", "serve people and programs at `ADDRESS:PORT`, such as :8443 (default nowhere)")
+	flags.String("web-certificate", "", "`FILE` of the certificate of --web, with those that certify it (default one by the fleet's CA)")
+	flags.String("web-key", "", "`FILE` of its key")
+	cmd.MarkFlagsRequiredTogether("web-certificate", "web-key")
 	return cmd
 }
 
@@ -85,8 +94,15 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 			return err
 		}
 	}
+	web, err := listenWeb(cmd)
+	if err != nil {
+		return err
+	}
+	if web != nil {
+		defer web.Listener.Close()
+	}
 	c, err := controller.New(ctx, controller.Options{
-		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached,
+		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Web: web,
 		Note: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+err.Error()) },
 	})
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +112,28 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "serves the fleet %s at %s, which hosts reach by %s\n", c.Fleet(), l.Addr(), reached[0])
+	if web != nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "serves people and programs at https://%s\n", web.Listener.Addr())
+	}
 	return c.Run(ctx, l)
+}
+
+// listenWeb listens where --web says; nil where it says nothing.
+func listenWeb(cmd *cobra.Command) (*controller.Web, error) {
+	flags := cmd.Flags()
+	at, _ := flags.GetString("web")
+	web := &controller.Web{}
+	web.Certificate, _ = flags.GetString("web-certificate")
+	web.Key, _ = flags.GetString("web-key")
+	if at == "" {
+		if web.Certificate != "" {
+			return nil, errors.New("--web-certificate is of --web, which is not given")
+		}
+		return nil, nil
+	}
+	var err error
+	web.Listener, err = net.Listen("tcp", at)
+	return web, err
 }
 
 // here is where hosts reach a listener: this machine's name where it listens on all of its

@@ -80,7 +80,7 @@ func (f *founded) serve(t *testing.T) (end func()) {
 	go func() {
 		root := Root()
 		root.SetContext(ctx)
-		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0"}, nil, &out, &errOut)
+		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"}, nil, &out, &errOut)
 	}()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {

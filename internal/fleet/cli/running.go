@@ -1,38 +1,137 @@
 package cli
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/url"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/wire"
 )
 
-// addController adds the flag of commands that ask a controller which runs.
+// What says which controller commands ask, where no flag does.
+const (
+	controllerVariable = "SLUICE_CONTROLLER"
+	tokenVariable      = "SLUICE_TOKEN"
+)
+
+// addController adds the flags of commands that ask a controller which runs.
 func addController(cmd *cobra.Command) {
-	cmd.Flags().String("dir", defaultDir, "`DIR` of the controller")
+	flags := cmd.Flags()
+	flags.String("dir", defaultDir, "`DIR` of the controller, on its machine")
+	flags.String("controller", "", "ask the controller at `URL`, https://HOST:8443 ("+controllerVariable+" says it too)")
+	flags.String("token-file", "", "ask it by the token in `FILE`, - for standard input ("+tokenVariable+" has a token too)")
+	flags.String("ca", "", "`FILE` of certificates that certify it (default those of the system)")
 	command.Must(cmd.MarkFlagDirname("dir"))
+	cmd.MarkFlagsMutuallyExclusive("dir", "controller")
 }
 
+// controllerOf is the controller that a command asks. What is wrong with the flags is told
+// when it is asked.
 func controllerOf(cmd *cobra.Command) *api.Client {
-	dir, _ := cmd.Flags().GetString("dir")
-	return api.NewClient(dir)
+	flags := cmd.Flags()
+	dir, _ := flags.GetString("dir")
+	at, _ := flags.GetString("controller")
+	if at == "" && !flags.Changed("dir") {
+		at = os.Getenv(controllerVariable)
+	}
+	if at == "" {
+		for _, name := range []string{"token-file", "ca"} {
+			if flags.Changed(name) {
+				return api.NewFailing(fmt.Errorf("--%s is for a controller elsewhere\nhint: --controller URL names it", name))
+			}
+		}
+		return api.NewClient(dir)
+	}
+	c, err := remote(cmd, at)
+	if err != nil {
+		return api.NewFailing(err)
+	}
+	return c
+}
+
+// remote is a controller that is asked over HTTPS.
+func remote(cmd *cobra.Command, at string) (*api.Client, error) {
+	is, err := url.Parse(at)
+	if err != nil || is.Scheme != "https" || is.Host == "" || is.User != nil || is.RawQuery != "" || strings.Trim(is.Path, "/") != "" {
+		return nil, fmt.Errorf("%q is no controller: it is https://HOST:PORT", at)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if file, _ := cmd.Flags().GetString("ca"); file != "" {
+		text, err := regular.Read(file, 1<<20)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", file)
+		}
+	}
+	token, err := accessToken(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return api.NewRemote(is.Scheme+"://"+is.Host, token, config), nil
+}
+
+// accessToken is the token by which a command asks.
+func accessToken(cmd *cobra.Command) (string, error) {
+	from := "$" + tokenVariable
+	text := os.Getenv(tokenVariable)
+	if file, _ := cmd.Flags().GetString("token-file"); file != "" {
+		var body []byte
+		var err error
+		if from = file; file == "-" {
+			from = "standard input"
+			body, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), 4096))
+		} else {
+			body, err = regular.Read(file, 4096)
+		}
+		if err != nil {
+			return "", err
+		}
+		text = string(body)
+	}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return "", errors.New("a controller elsewhere wants a token\nhint: --token-file FILE; \"sluice-controller access create\" makes one")
+	}
+	if _, err := api.SecretHash(text); err != nil {
+		return "", fmt.Errorf("%s: %w", from, err)
+	}
+	return text, nil
 }
 
 // hinted says what to do about an error of a controller that was asked.
 func hinted(err error) error {
 	if errors.Is(err, api.ErrNotRunning) {
-		return fmt.Errorf("%w\nhint: sluice-controller run starts one; --dir names its directory", err)
+		return fmt.Errorf("%w\nhint: sluice-controller run starts one; --dir names its directory, --controller one elsewhere", err)
+	}
+	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+		return fmt.Errorf("%w\nhint: --ca FILE names who certifies it: ca.pem of the controller's directory, unless it was given a certificate", err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w\nhint: root and the user that the controller runs as may ask it", err)
 	}
-	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
+	f := (*wire.Failure)(nil)
+	if !errors.As(err, &f) {
+		return err
+	}
+	switch f.Kind {
+	case wire.KindNotFound:
 		return fmt.Errorf("%w\nhint: sluice-controller hosts lists those that are enrolled", err)
+	case wire.KindUnknownCaller:
+		return fmt.Errorf("%w\nhint: \"sluice-controller access create\", on the controller's machine or by an admin, makes a token", err)
 	}
 	return err
 }

@@ -1,28 +1,33 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/english"
+	"sluice/internal/base/selector"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
 )
 
 func newToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
 		Short:   "Let hosts enrol",
-		Long:    `Makes what lets hosts enrol.`,
+		Long:    `Makes, lists and withdraws what lets hosts enrol.`,
 		Example: "  sluice-controller token create --labels role=web --for 1h",
 		Args:    cobra.NoArgs,
 		RunE:    help,
 	}
-	cmd.AddCommand(newTokenCreate())
+	cmd.AddCommand(newTokenCreate(), newTokenList(), newTokenWithdraw())
 	return cmd
 }
 
@@ -105,4 +110,77 @@ func createToken(cmd *cobra.Command, _ []string) error {
 	fmt.Fprintf(w, "  sluice agent enrol https://%s --token-file -\n", strings.Join(made.Controllers[:1], ""))
 	fmt.Fprintln(cmd.OutOrStdout(), made.Token)
 	return nil
+}
+
+func newTokenList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens by which hosts enrol",
+		Long: `Lists the tokens by which hosts enrol, the newest first: their labels, how many hosts have
+enrolled by each and may, and until when. The secrets are nowhere.
+
+Exit status: 0 fine, 2 bad use, or no controller answers.`,
+		Example: "  sluice-controller token list\n  sluice-controller token list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := controllerOf(cmd).Tokens(cmd.Context())
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), all)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "id\tused\tuntil\tby\tlabels")
+			for _, t := range all.Tokens {
+				fmt.Fprintf(table, "%s\t%d of %d\t%s\t%s\t%s\n", command.Plain(t.Id), t.Used, t.Uses, until(t.Expires, t.Withdrawn), command.Plain(t.By), command.Plain(selector.LabelText(t.Labels)))
+			}
+			return table.Flush()
+		},
+	}
+	addController(cmd)
+	return cmd
+}
+
+// until says when something ends, or ended.
+func until(expires, withdrawn time.Time) string {
+	if !withdrawn.IsZero() {
+		return "withdrawn " + withdrawn.Local().Format(time.DateTime)
+	}
+	return expires.Local().Format(time.DateTime)
+}
+
+func newTokenWithdraw() *cobra.Command {
+	return newWithdraw("End a token by which hosts enrol",
+		`Ends a token: no host enrols by it any more. Hosts that have enrolled by it stay; "revoke"
+ends what those may do.`, "sluice-controller token withdraw 5feceb66ffc8", "token list", (*api.Client).WithdrawToken)
+}
+
+// newWithdraw makes the command that ends what has an id.
+func newWithdraw(short, long, example, listed string, withdraw func(*api.Client, context.Context, string) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "withdraw ID",
+		Short: short,
+		Long: long + `
+
+Exit status: 0 it is withdrawn, 2 bad use, there is no such one, or no controller answers.`,
+		Example: "  " + example,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := withdraw(controllerOf(cmd), cmd.Context(), args[0])
+			if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
+				return fmt.Errorf("%w\nhint: sluice-controller %s lists those that are good", err, listed)
+			}
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), map[string]string{"withdrawn": args[0]})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is withdrawn\n", args[0])
+			return nil
+		},
+	}
+	addController(cmd)
+	return cmd
 }

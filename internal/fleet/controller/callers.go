@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"time"
 
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
 	"sluice/internal/system/kernel/peer"
 )
@@ -28,6 +30,38 @@ type callerKey struct{}
 func as(r *http.Request) caller {
 	is, _ := r.Context().Value(callerKey{}).(caller)
 	return is
+}
+
+// sees says whether a host is one of those for which the role of the caller holds.
+func (who caller) sees(host string, labels map[string]string) bool {
+	return who.Hosts == nil || who.Hosts.Match(named(host, labels))
+}
+
+// hosts are those of a selector for which the role holds.
+func (who caller) hosts(asked string) (*selector.Selector, error) {
+	if asked == "" {
+		return who.Hosts, nil
+	}
+	read, err := selector.Parse(asked)
+	if err != nil {
+		return nil, wrong("%v", err)
+	}
+	return selector.And(read, who.Hosts), nil
+}
+
+// host is a host that a request names: not found where the role does not hold for it.
+func (c *Controller) host(who caller, id string) error {
+	if who.Hosts == nil {
+		return nil
+	}
+	if h, has := c.view.Load().hosts[id]; !has || !who.sees(id, h.Labels) {
+		return fmt.Errorf("host %s: %w", id, store.ErrNotFound)
+	}
+	return nil
+}
+
+func unpermitted(format string, args ...any) *wire.Failure {
+	return &wire.Failure{Text: fmt.Sprintf(format, args...), Kind: wire.KindRole}
 }
 
 // local is who is at the other end of the socket, nobody where it is one who may not ask.
@@ -71,12 +105,21 @@ func (c *Controller) operations() http.Handler {
 			return
 		}
 		_, pattern := mux.Handler(r)
-		if o, has := api.Operations()[pattern]; has && !who.Role.Includes(o.Role) {
-			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("%s has the role %s, and this wants the role %s", who.Who, who.Role, o.Role), Kind: wire.KindRole})
+		o, has := api.Operations()[pattern]
+		switch {
+		case !has && pattern != "/":
+			wire.Fail(w, unpermitted("%s says by no role who may ask it", pattern))
 			return
-		} else if !has && pattern != "/" {
-			wire.Fail(w, &wire.Failure{Text: pattern + " says by no role who may ask it", Kind: wire.KindRole})
+		case has && !who.Role.Includes(o.Role):
+			wire.Fail(w, unpermitted("%s has the role %s, and this wants the role %s", who.Who, who.Role, o.Role))
 			return
+		case has && who.Hosts != nil && !o.Within:
+			wire.Fail(w, unpermitted("%s has the role %s for hosts of %s, and this is of all hosts", who.Who, who.Role, who.Hosts))
+			return
+		}
+		if o.ID == "putBlob" {
+			rc, until := http.NewResponseController(w), time.Now().Add(blobTime)
+			_, _ = rc.SetReadDeadline(until), rc.SetWriteDeadline(until) // the socket has none
 		}
 		mux.ServeHTTP(w, r)
 	})

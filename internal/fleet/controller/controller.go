@@ -24,6 +24,7 @@ type Options struct {
 	Version string
 	// Controllers are where hosts reach this one, HOST:PORT.
 	Controllers []string
+	Web         *Web             // nil: it serves no people but on its socket
 	Now         func() time.Time // time.Now unless set
 	Note        func(error)      // what went wrong that nobody waits for
 }
@@ -136,7 +137,7 @@ func (c *Controller) incarnate(ctx context.Context) error {
 	return c.Store.NewIncarnation(ctx, self, signed)
 }
 
-// Run is Serve, and answers commands on the socket.
+// Run is Serve, and answers people and programs on the socket, and where Web says.
 func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
 	l, err := c.listen()
 	if err != nil {
@@ -147,6 +148,18 @@ func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
 	commands := c.commands()
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	if c.Web != nil {
+		people, err := c.people()
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		defer end(ctx, people)
+		go func() {
+			if err := c.servePeople(people); err != nil {
+				stop(err)
+			}
+		}()
+	}
 	go func() {
 		if err := commands.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			stop(err)

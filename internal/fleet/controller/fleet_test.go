@@ -31,6 +31,7 @@ type fleet struct {
 	dir        string // of the controller
 	database   string
 	address    string
+	web        string // where people are served
 	controller *Controller
 	client     *api.Client
 	stop       func() error
@@ -100,7 +101,10 @@ func (f *fleet) run() {
 	f.address = l.Addr().String()
 	s, err := store.Open(f.Context(), f.database)
 	ok(f, err)
-	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Note: f.note})
+	web, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(f, err)
+	f.web = web.Addr().String()
+	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web}, Note: f.note})
 	ok(f, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)

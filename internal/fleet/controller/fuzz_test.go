@@ -66,6 +66,12 @@ func FuzzCommands(f *testing.F) {
 		{"POST", "/api/v1/blobs/missing", `{"hashes": ["` + strings.Repeat("0", 64) + `"]}`},
 		{"PUT", "/api/v1/blobs/" + strings.Repeat("0", 64), "x"},
 		{"POST", "/api/v1/publish", `{"roots": ["e30="], "targets": "e30=", "bundle": 1}`},
+		{"GET", "/api/v1/tokens", ""},
+		{"DELETE", "/api/v1/tokens/a", ""},
+		{"GET", "/api/v1/access", ""},
+		{"POST", "/api/v1/access", `{"name": "ci", "secret": "` + strings.Repeat("0", 64) + `", "role": "viewer", "hosts": "env=prod", "expires": "2027-01-01T00:00:00Z"}`},
+		{"DELETE", "/api/v1/access/a", ""},
+		{"GET", "/api/v1/audit", ""},
 		{"GET", "/api/v1/rollouts", ""},
 		{"POST", "/api/v1/rollouts/1/pause", `{"why": "lunch"}`},
 	} {

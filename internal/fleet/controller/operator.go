@@ -3,18 +3,17 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"slices"
 	"time"
 
-	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
@@ -78,22 +77,33 @@ func wrong(format string, args ...any) *wire.Failure {
 	return &wire.Failure{Text: fmt.Sprintf(format, args...), Kind: wire.KindBadRequest}
 }
 
-func (o operator) Status(w http.ResponseWriter, _ *http.Request) {
-	v := o.view.Load()
-	o.done(w, &api.Status{
+func (o operator) Status(w http.ResponseWriter, r *http.Request) {
+	v, online := o.view.Load(), o.hub.Online()
+	out := &api.Status{
 		Version: o.Version, Fleet: o.online.State().Fleet, Listens: o.listens, Controllers: o.Controllers,
-		Incarnation: v.position.Incarnation, Revision: v.position.Revision, Hosts: len(v.hosts), Online: len(o.hub.Online()), Database: o.away(),
-	}, nil)
+		Incarnation: v.position.Incarnation, Revision: v.position.Revision, Database: o.away(),
+	}
+	if o.Web != nil {
+		out.Web = o.Web.Listener.Addr().String()
+	}
+	who := as(r)
+	for id, h := range v.hosts {
+		if !who.sees(id, h.Labels) {
+			continue
+		}
+		out.Hosts++
+		if _, is := online[id]; is {
+			out.Online++
+		}
+	}
+	o.done(w, out, nil)
 }
 
-func (o operator) Hosts(w http.ResponseWriter, _ *http.Request, params api.HostsParams) {
-	var only *selector.Selector
-	if params.Selector != "" {
-		var err error
-		if only, err = selector.Parse(params.Selector); err != nil {
-			wire.Fail(w, wrong("%v", err))
-			return
-		}
+func (o operator) Hosts(w http.ResponseWriter, r *http.Request, params api.HostsParams) {
+	only, err := as(r).hosts(params.Selector)
+	if err != nil {
+		o.done(w, nil, err)
+		return
 	}
 	o.done(w, o.hosts(only), nil)
 }
@@ -103,7 +113,10 @@ func (o operator) Revoke(w http.ResponseWriter, r *http.Request, host string) {
 	if !fine {
 		return
 	}
-	err := o.Store.Revoke(r.Context(), as(r).Who, host, why.Why)
+	err := o.host(as(r), host)
+	if err == nil {
+		err = o.Store.Revoke(r.Context(), as(r).Who, host, why.Why)
+	}
 	if err == nil {
 		err = o.refresh(r.Context())
 	}
@@ -115,32 +128,12 @@ func (o operator) SetLabels(w http.ResponseWriter, r *http.Request, host string)
 	if !fine {
 		return
 	}
+	if err := o.host(as(r), host); err != nil {
+		o.done(w, nil, err)
+		return
+	}
 	made, err := o.label(r.Context(), as(r).Who, host, asked.Order)
 	o.done(w, made, err)
-}
-
-func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
-	t, fine := in[api.NewToken](w, r)
-	if !fine {
-		return
-	}
-	secret, err := hex.DecodeString(t.Secret)
-	switch {
-	case err != nil || len(secret) != 32:
-		wire.Fail(w, wrong("the secret's SHA-256 is 64 digits"))
-		return
-	case t.Id == "" || len(t.Id) > 64 || t.Uses < 1 || t.Uses > 1_000_000:
-		wire.Fail(w, wrong("a token has an id of at most 64 bytes and 1 to 1,000,000 uses"))
-		return
-	case !t.Expires.After(o.Now()):
-		wire.Fail(w, wrong("a token that expires at %s is good for nothing", t.Expires.Format(time.RFC3339)))
-		return
-	}
-	if err := trust.CheckLabels(t.Labels); err != nil {
-		wire.Fail(w, wrong("%v", err))
-		return
-	}
-	o.done(w, nil, o.Store.CreateToken(r.Context(), as(r).Who, store.Token{ID: t.Id, Secret: [32]byte(secret), Labels: t.Labels, Uses: t.Uses, Expires: t.Expires}))
 }
 
 func (o operator) Missing(w http.ResponseWriter, r *http.Request) {
@@ -186,7 +179,7 @@ func (o operator) Rollouts(w http.ResponseWriter, r *http.Request, params api.Ro
 	if err == nil {
 		all, err = o.current(rows)
 	}
-	o.done(w, api.Rollouts{Rollouts: all}, err)
+	o.done(w, api.Rollouts{Rollouts: o.within(as(r), all)}, err)
 }
 
 func (o operator) Rollout(w http.ResponseWriter, r *http.Request, id int64) {
@@ -199,7 +192,29 @@ func (o operator) Rollout(w http.ResponseWriter, r *http.Request, id int64) {
 		o.done(w, nil, err)
 		return
 	}
-	o.done(w, &is[0], nil)
+	o.done(w, &o.within(as(r), is)[0], nil)
+}
+
+// within is what of roll-outs is told to whom has a role for some hosts: reasons are left
+// out, since they name others.
+func (o operator) within(who caller, all []rollout.Rollout) []rollout.Rollout {
+	if who.Hosts == nil {
+		return all
+	}
+	hosts := o.view.Load().hosts
+	hidden := func(id string) bool { return !who.sees(id, hosts[id].Labels) }
+	for i := range all {
+		is := &all[i].State
+		is.Reason, is.History = "", slices.Clone(is.History)
+		for i := range is.History {
+			is.History[i].Reason = ""
+		}
+		is.Hosts, is.Asked = maps.Clone(is.Hosts), maps.Clone(is.Asked)
+		maps.DeleteFunc(is.Hosts, func(id string, _ rollout.Host) bool { return hidden(id) })
+		maps.DeleteFunc(is.Asked, func(id string, _ time.Time) bool { return hidden(id) })
+		is.LeftOut = slices.DeleteFunc(slices.Clone(is.LeftOut), func(l rollout.LeftOut) bool { return hidden(l.Host) })
+	}
+	return all
 }
 
 func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, command api.Command) {

@@ -160,6 +160,20 @@ create table rollout (
 	created_by text not null
 );
 create index rollout_open on rollout (closed);
+`, `
+create table access (
+	id text not null primary key,
+	kind text not null,
+	secret text not null unique,
+	who text not null,
+	role text not null,
+	hosts text not null,
+	member_of text not null,
+	created bigint not null,
+	created_by text not null,
+	expires bigint not null,
+	withdrawn bigint not null
+);
 `}
 
 // version is that of the tables; 0: there are none.

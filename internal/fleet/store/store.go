@@ -17,6 +17,7 @@ var (
 	ErrNotFound error = answerError("not found")
 	ErrConflict error = answerError("somebody else was quicker") // a compare-and-set that lost
 	ErrExists   error = answerError("it exists already")
+	ErrTooMany  error = answerError("there are too many")
 	ErrTaken    error = answerError("taken by another")
 	ErrRevoked  error = answerError("revoked")
 	ErrToken    error = answerError("the token is not good")

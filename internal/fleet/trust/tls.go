@@ -44,12 +44,28 @@ func (h *Host) ClientTLS(certificate *tls.Certificate, clock func() time.Time) *
 // addresses, and is renewed half-way. Certificates of hosts are asked for and not
 // required: who has none has no [PeerIdentity]. Whether a host was revoked is asked later.
 func (o *Online) ServerTLS(names []string, clock func() time.Time) *tls.Config {
+	config := o.WebTLS(names, clock)
+	config.ClientAuth = tls.RequestClientCert // VerifyConnection verifies
+	config.SessionTicketsDisabled = true      // a revoked host would come back by one
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return nil
+		}
+		o.lock.Lock()
+		root := o.view.root
+		o.lock.Unlock()
+		_, err := verifyPeer(root, state.PeerCertificates, kindHost, x509.ExtKeyUsageClientAuth, clock())
+		return err
+	}
+	return config
+}
+
+// WebTLS is how a controller serves people and programs, who have no certificates.
+func (o *Online) WebTLS(names []string, clock func() time.Time) *tls.Config {
 	var lock sync.Mutex
 	var current *tls.Certificate
 	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		ClientAuth:             tls.RequestClientCert, // VerifyConnection verifies
-		SessionTicketsDisabled: true,                  // a revoked host would come back by one
+		MinVersion: tls.VersionTLS13,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			lock.Lock()
 			defer lock.Unlock()
@@ -62,16 +78,6 @@ func (o *Online) ServerTLS(names []string, clock func() time.Time) *tls.Config {
 			}
 			current = made
 			return made, nil
-		},
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 {
-				return nil
-			}
-			o.lock.Lock()
-			root := o.view.root
-			o.lock.Unlock()
-			_, err := verifyPeer(root, state.PeerCertificates, kindHost, x509.ExtKeyUsageClientAuth, clock())
-			return err
 		},
 	}
 }

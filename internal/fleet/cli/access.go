@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+)
+
+func newAccess() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "access",
+		Short: "Say which programs may ask the controller, and for which hosts",
+		Long: `Makes, lists and withdraws what lets programs ask the controller where "run --web" serves
+them. A role says what they may: a viewer reads, an operator changes what holds for a while,
+an admin changes what is signed, enrolled or allowed to whom. With a selector it holds for
+those hosts alone.`,
+		Example: "  sluice-controller access create monitoring --role viewer\n  sluice-controller access list",
+		Args:    cobra.NoArgs,
+		RunE:    help,
+	}
+	cmd.AddCommand(newAccessCreate(), newAccessList(), newAccessWithdraw())
+	return cmd
+}
+
+func newAccessCreate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a token by which a program asks the controller",
+		Long: `Makes a token and prints it, on a line of its own. Commands take it by --token-file or
+SLUICE_TOKEN, other programs send it as "Authorization: Bearer TOKEN". The audit names who
+uses it as token:NAME. The controller keeps its hash alone.
+
+Nobody gives more than they have: the role is at most their own, for hosts of their own.
+
+Exit status: 0 fine, 2 bad use, or no controller answers.`,
+		Example: `  sluice-controller access create monitoring --role viewer
+  sluice-controller access create ci --role admin --for 720h
+  sluice-controller access create fail2ban --role operator --hosts 'role=mail and env=prod'`,
+		Args: cobra.ExactArgs(1),
+		RunE: createAccess,
+	}
+	addController(cmd)
+	flags := cmd.Flags()
+	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may")
+	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
+	flags.Duration("for", 90*24*time.Hour, "until `TIME` from now, at most 8784h")
+	command.Must(cmd.MarkFlagRequired("role"))
+	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func createAccess(cmd *cobra.Command, args []string) error {
+	flags := cmd.Flags()
+	role, _ := flags.GetString("role")
+	hosts, _ := flags.GetString("hosts")
+	lasts, _ := flags.GetDuration("for")
+	if !slices.Contains(api.Roles, api.Role(role)) {
+		return fmt.Errorf("--role %s: it is viewer, operator or admin", role)
+	}
+	if lasts <= 0 {
+		return fmt.Errorf("--for %s: it is over already", lasts)
+	}
+	if hosts != "" {
+		if _, err := selector.Parse(hosts); err != nil {
+			return fmt.Errorf("--hosts: %w", err)
+		}
+	}
+	token := api.NewSecret()
+	hash, err := api.SecretHash(token)
+	if err != nil {
+		return err
+	}
+	made, err := controllerOf(cmd).CreateAccess(cmd.Context(), api.NewAccess{
+		Name: args[0], Secret: hex.EncodeToString(hash[:]), Role: api.Role(role), Hosts: hosts, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second),
+	})
+	if err != nil {
+		return hinted(err)
+	}
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), struct {
+			Token string `json:"token"`
+			*api.Access
+		}{token, made})
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s may ask as %s for %s until %s, by the token\n", command.Plain(made.Who), made.Role, ofHosts(made.Hosts), until(made.Expires, time.Time{}))
+	fmt.Fprintln(cmd.OutOrStdout(), token)
+	return nil
+}
+
+// ofHosts are the hosts of a role.
+func ofHosts(hosts string) string {
+	if hosts == "" {
+		return "all hosts"
+	}
+	return "hosts of " + command.Plain(hosts)
+}
+
+func newAccessList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List who may ask the controller by a token",
+		Long: `Lists the tokens by which the controller is asked that are good, or were in the last
+month, the newest first. The secrets are nowhere.
+
+Exit status: 0 fine, 2 bad use, or no controller answers.`,
+		Example: "  sluice-controller access list\n  sluice-controller access list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := controllerOf(cmd).Accesses(cmd.Context())
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), all)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "id\twho\trole\tuntil\tby\thosts")
+			for _, a := range all.Access {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", command.Plain(a.Id), command.Plain(a.Who), command.Plain(string(a.Role)), until(a.Expires, a.Withdrawn), command.Plain(a.By), command.Plain(cmp.Or(a.Hosts, "all")))
+			}
+			return table.Flush()
+		},
+	}
+	addController(cmd)
+	return cmd
+}
+
+func newAccessWithdraw() *cobra.Command {
+	return newWithdraw("End what a program may ask, at once",
+		`Ends a token by which the controller is asked, at once.`, "sluice-controller access withdraw 0e8a3c51d9b2", "access list", (*api.Client).WithdrawAccess)
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+)
+
+// TestElsewhere: commands ask a controller elsewhere by a token, within its role, until it
+// is withdrawn.
+func TestElsewhere(t *testing.T) {
+	f := found(t)
+	defer f.serve(t)()
+	is, err := api.NewClient(f.dir).Status(t.Context())
+	ok(t, err)
+	at, ca := "https://"+is.Web, filepath.Join(f.dir, "ca.pem")
+	for line, want := range map[string]string{
+		"access create a b --role viewer":              "wrong number of arguments: 2",
+		"access create ci":                             `required flag(s) "role" not set`,
+		"access create ci --role root":                 "it is viewer, operator or admin",
+		"access create ci --role viewer --for -1h":     "it is over already",
+		"access create ci --role viewer --for 9000h":   "within 366 days",
+		"access create ci --role viewer --hosts role=": "--hosts: expected a value",
+		"access create \x1b[31m --role viewer":         "letters, digits and . _ -",
+		"access withdraw nobody":                       "hint: sluice-controller access list",
+		"token withdraw nobody":                        "hint: sluice-controller token list",
+		"hosts --token-file token":                     "--token-file is for a controller elsewhere",
+		"run --web-certificate a --web-key b":          "another controller runs",
+		"hosts --dir " + f.dir + " --controller " + at: "--controller and --dir exclude each other",
+	} {
+		words := strings.Split(line, " ")
+		if !strings.Contains(line, "--dir") && !strings.Contains(line, "--token-file") {
+			words = append(words, "--dir", f.dir)
+		}
+		if _, errOut := run(t, 2, words...); !strings.Contains(errOut, want) {
+			t.Errorf("%q: %s", line, errOut)
+		}
+	}
+	token, said := run(t, 0, "access", "create", "ci", "--role", "operator", "--hosts", "env=prod", "--dir", f.dir)
+	if !strings.Contains(said, "token:ci may ask as operator for hosts of env=prod until") {
+		t.Error(said)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	ok(t, os.WriteFile(file, []byte(token), 0o600))
+
+	elsewhere := func(want int, line ...string) (out, errOut string) {
+		t.Helper()
+		return run(t, want, append(line, "--controller", at, "--ca", ca)...)
+	}
+	if out, _ := elsewhere(0, "hosts", "--token-file", file); out != "no host\n" {
+		t.Error(out)
+	}
+	var o, e bytes.Buffer
+	if status := command.Run(Root(), []string{"hosts", "--controller", at, "--ca", ca, "--token-file", "-"}, strings.NewReader(token), &o, &e); status != 0 {
+		t.Errorf("the token on standard input: %s", &e)
+	}
+	if _, errOut := run(t, 2, "hosts", "--controller", at, "--token-file", file); !strings.Contains(errOut, "hint: --ca FILE names who certifies it") {
+		t.Error(errOut)
+	}
+	if _, errOut := elsewhere(2, "hosts"); !strings.Contains(errOut, "hint: --token-file FILE") {
+		t.Error(errOut)
+	}
+	for _, wrong := range []string{"http://" + is.Web, is.Web, at + "/x", "https://a:b@" + is.Web} {
+		if _, errOut := run(t, 2, "hosts", "--controller", wrong, "--token-file", file); !strings.Contains(errOut, "is no controller: it is https://HOST:PORT") {
+			t.Errorf("%s: %s", wrong, errOut)
+		}
+	}
+	if _, errOut := elsewhere(2, "audit", "list", "--token-file", file); !strings.Contains(errOut, "token:ci has the role operator for hosts of env=prod, and this is of all hosts") {
+		t.Error(errOut)
+	}
+	if _, errOut := elsewhere(2, "access", "list", "--token-file", file); !strings.Contains(errOut, "token:ci has the role operator, and this wants the role admin") {
+		t.Error(errOut)
+	}
+	t.Setenv(controllerVariable, at)
+	t.Setenv(tokenVariable, "sluice_access_x")
+	if _, errOut := run(t, 2, "hosts", "--ca", ca); !strings.Contains(errOut, "$SLUICE_TOKEN: it is no token") {
+		t.Error(errOut)
+	}
+	t.Setenv(tokenVariable, token)
+	run(t, 0, "hosts", "--ca", ca)
+
+	all := api.Accesses{}
+	out, _ := run(t, 0, "access", "list", "--dir", f.dir, "--json")
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Access) != 1 || all.Access[0].Hosts != "env=prod" || strings.Contains(out, strings.TrimSpace(token)) {
+		t.Fatal(err, out)
+	}
+	run(t, 0, "access", "withdraw", all.Access[0].Id, "--dir", f.dir)
+	if _, errOut := run(t, 2, "hosts", "--ca", ca); !strings.Contains(errOut, "the token was withdrawn\nhint: ") {
+		t.Error(errOut)
+	}
+	if out, _ := run(t, 0, "access", "list", "--dir", f.dir); !strings.Contains(out, "withdrawn 2") {
+		t.Error(out)
+	}
+
+	admin, _ := run(t, 0, "access", "create", "ci", "--role", "admin", "--dir", f.dir)
+	t.Setenv(tokenVariable, admin)
+	enrols, _ := run(t, 0, "token", "create", "--repository", f.repository, "--labels", "env=prod", "--ca", ca)
+	enrol(t, "web-1", enrols)
+	out, _ = run(t, 0, "token", "list", "--ca", ca)
+	if !strings.Contains(out, "1 of 1") || !strings.Contains(out, "token:ci") || !strings.Contains(out, "env=prod") {
+		t.Error(out)
+	}
+	id, _, _ := strings.Cut(strings.Split(out, "\n")[1], " ")
+	run(t, 0, "token", "withdraw", id, "--ca", ca)
+	run(t, 2, "token", "withdraw", id, "--ca", ca)
+	if out, _ := run(t, 0, "audit", "list", "--ca", ca); !strings.Contains(out, "token:ci") || !strings.Contains(out, "token.withdraw") {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,160 @@
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+// Web is where people and programs ask.
+type Web struct {
+	Listener net.Listener
+	// Certificate and Key name files in PEM, which are read anew when they change. Without
+	// them the fleet's own CA certifies the names by which hosts reach the controller.
+	Certificate, Key string
+}
+
+// people is the server of that port.
+func (c *Controller) people() (*http.Server, error) {
+	config := c.online.WebTLS(names(append([]string{c.Web.Listener.Addr().String()}, c.Controllers...)), c.Now)
+	if c.Web.Certificate != "" {
+		files := &certificateFiles{certificate: c.Web.Certificate, key: c.Web.Key}
+		if _, err := files.get(nil); err != nil {
+			return nil, err
+		}
+		config.GetCertificate = files.get
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	return &http.Server{
+		Handler: c.identified(c.operations()), TLSConfig: config, Protocols: &protocols,
+		ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ErrorLog: log.New(io.Discard, "", 0), // of whoever knocks
+	}, nil
+}
+
+// servePeople serves that port until the server is ended.
+func (c *Controller) servePeople(s *http.Server) error {
+	l := &shared{Listener: hub.Paced(c.Web.Listener, mostPeople), from: map[netip.Addr]int{}}
+	if err := s.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// identified lets in who has a token that is good, at a pace.
+func (c *Controller) identified(next http.Handler) http.Handler {
+	callers, strangers := newLimits(callerRate, callerBurst), newLimits(strangerRate, strangerBurst)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		stranger := strangers.get(neighbours(r))
+		if stranger.Tokens() < 1 {
+			busy(w, "too many requests from this address were refused; try again later")
+			return
+		}
+		who, id, err := c.identify(r)
+		if err != nil {
+			f := failure(err)
+			if f.Kind == wire.KindUnknownCaller {
+				stranger.Allow()
+				w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
+			}
+			wire.Fail(w, f)
+			return
+		}
+		if !callers.get(id).Allow() {
+			busy(w, fmt.Sprintf("%s asks more than %d times a second", who.Who, callerRate))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+	})
+}
+
+// identify is who has sent a request, and the id of what they have shown. What it takes is
+// the same for all tokens that look like one.
+func (c *Controller) identify(r *http.Request) (caller, string, error) {
+	text, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	hash, err := api.SecretHash(text)
+	if !has || err != nil {
+		return caller{}, "", unknownCaller("this wants a token: Authorization: Bearer TOKEN")
+	}
+	a, err := c.Store.AccessBy(r.Context(), hash)
+	c.answered(err)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return caller{}, "", unknownCaller("the token is not known")
+	case err != nil:
+		return caller{}, "", err
+	case !a.Withdrawn.IsZero():
+		return caller{}, "", unknownCaller("the token was withdrawn")
+	case !a.Expires.After(c.Now()):
+		return caller{}, "", unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
+	}
+	who := caller{Who: a.Who, Role: api.Role(a.Role)}
+	if a.Hosts != "" {
+		if who.Hosts, err = selector.Parse(a.Hosts); err != nil {
+			return caller{}, "", err
+		}
+	}
+	return who, a.ID, nil
+}
+
+func unknownCaller(text string) error {
+	return &wire.Failure{Text: text, Kind: wire.KindUnknownCaller}
+}
+
+// certificateFiles is a certificate in files, which somebody renews.
+type certificateFiles struct {
+	certificate, key string
+
+	mutex   sync.Mutex
+	current *tls.Certificate
+	looked  time.Time
+	written time.Time // of the certificate's file, when it was read
+}
+
+// lookEvery is how often the files are looked at.
+const lookEvery = 10 * time.Second
+
+// get reads the files where they are others than before. While they cannot be read, it stays
+// with what they were.
+func (f *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.current != nil && time.Since(f.looked) < lookEvery {
+		return f.current, nil
+	}
+	f.looked = time.Now()
+	is, err := os.Stat(f.certificate)
+	if err == nil && f.current != nil && is.ModTime().Equal(f.written) {
+		return f.current, nil
+	}
+	if err == nil {
+		var read tls.Certificate
+		if read, err = tls.LoadX509KeyPair(f.certificate, f.key); err == nil {
+			f.current, f.written = &read, is.ModTime()
+		}
+	}
+	if f.current == nil {
+		return nil, fmt.Errorf("the certificate for people: %w", err)
+	}
+	return f.current, nil
+}

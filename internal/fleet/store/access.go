@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Access lets who knows a secret ask the controller.
+type Access struct {
+	ID        string     `json:"id"`
+	Kind      AccessKind `json:"kind"`
+	Secret    [32]byte   `json:"-"`                // SHA-256 of the secret, which nobody keeps
+	Who       string     `json:"who"`              // as the audit names them: token:NAME
+	Role      string     `json:"role,omitempty"`   // "": what the fleet gives to who and to groups
+	Hosts     string     `json:"hosts,omitempty"`  // the selector of which the role holds; "": all
+	Groups    []string   `json:"groups,omitempty"` // as the provider named them
+	Created   time.Time  `json:"created"`
+	By        string     `json:"by"`
+	Expires   time.Time  `json:"expires"`
+	Withdrawn time.Time  `json:"withdrawn,omitzero"`
+}
+
+// AccessKind is what an access was made as.
+type AccessKind string
+
+// AccessToken is a program's.
+const AccessToken AccessKind = "token"
+
+// mostAccess is how many accesses are good at once.
+const mostAccess = 10_000
+
+// CreateAccess keeps an access: ErrExists where there is one of that id or secret,
+// ErrTooMany where there are too many that are good.
+func (s *Store) CreateAccess(ctx context.Context, who string, a Access) error {
+	groups, err := list(a.Groups)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, func(t *tx) error {
+		var good int
+		if err := t.one([]any{&good}, `select count(*) from access where expires > $1 and withdrawn = 0`, s.micros()); err != nil {
+			return err
+		}
+		if good >= mostAccess {
+			return fmt.Errorf("%w: %d tokens and sessions are good now", ErrTooMany, good)
+		}
+		err := t.must(ErrExists, `insert into access (id, kind, secret, who, role, hosts, member_of, created, created_by, expires, withdrawn)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0) on conflict do nothing`,
+			a.ID, string(a.Kind), hex.EncodeToString(a.Secret[:]), a.Who, a.Role, a.Hosts, groups, s.micros(), who, column(a.Expires))
+		if err != nil {
+			return fmt.Errorf("access %s: %w", a.ID, err)
+		}
+		return t.tell(who, "access.create", map[string]any{
+			"access": a.ID, "kind": a.Kind, "who": a.Who, "role": a.Role, "hosts": a.Hosts, "expires": a.Expires.UTC(),
+		})
+	})
+}
+
+// WithdrawAccess ends an access.
+func (s *Store) WithdrawAccess(ctx context.Context, who, id string) error {
+	return s.write(ctx, func(t *tx) error {
+		err := t.must(ErrNotFound, `update access set withdrawn = $1 where id = $2 and withdrawn = 0`, s.micros(), id)
+		if err != nil {
+			return fmt.Errorf("access %s: %w", id, err)
+		}
+		return t.tell(who, "access.withdraw", map[string]any{"access": id})
+	})
+}
+
+// AccessBy is the access of a secret, whether it is good or not; ErrNotFound.
+func (s *Store) AccessBy(ctx context.Context, secret [32]byte) (a Access, err error) {
+	found := false
+	err = s.query(ctx, s.reader, func(scan func(...any) error) (err error) {
+		found = true
+		a, err = scanAccess(scan)
+		return err
+	}, accessColumns+` where secret = $1`, hex.EncodeToString(secret[:]))
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return a, err
+}
+
+// Accesses are those that are good, or were less than a month ago, the newest first.
+func (s *Store) Accesses(ctx context.Context) ([]Access, error) {
+	var out []Access
+	since := s.Now().Add(-forgotten).UnixMicro()
+	err := s.query(ctx, s.reader, func(scan func(...any) error) error {
+		a, err := scanAccess(scan)
+		out = append(out, a)
+		return err
+	}, accessColumns+` where expires > $1 and (withdrawn = 0 or withdrawn > $1) order by created desc, id`, since)
+	return out, err
+}
+
+// forgotten is how long it is told of an access that it is over; then it is removed. Of the
+// audit it is not.
+const forgotten = 30 * 24 * time.Hour
+
+// PruneAccess removes what was over for a month.
+func (s *Store) PruneAccess(ctx context.Context) error {
+	return s.write(ctx, func(t *tx) error {
+		_, err := t.do(`delete from access where expires < $1 or (withdrawn > 0 and withdrawn < $1)`, s.Now().Add(-forgotten).UnixMicro())
+		return err
+	})
+}
+
+const accessColumns = `select id, kind, who, role, hosts, member_of, created, created_by, expires, withdrawn from access`
+
+func scanAccess(scan func(...any) error) (a Access, err error) {
+	var kind, groups string
+	var created, expires, withdrawn int64
+	if err := scan(&a.ID, &kind, &a.Who, &a.Role, &a.Hosts, &groups, &created, &a.By, &expires, &withdrawn); err != nil {
+		return a, err
+	}
+	a.Kind, a.Created, a.Expires, a.Withdrawn = AccessKind(kind), moment(created), moment(expires), moment(withdrawn)
+	return a, json.Unmarshal([]byte(groups), &a.Groups)
+}

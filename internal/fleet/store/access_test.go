@@ -1,0 +1,55 @@
+package store
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAccess(t *testing.T) {
+	each(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		fleet(t, s)
+		now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+		s.Now = func() time.Time { return now }
+		a := Access{ID: "a", Kind: AccessToken, Secret: secretOf("s"), Who: "token:ci", Role: "viewer", Hosts: "env=prod", Groups: []string{"g"}, Expires: now.Add(time.Hour)}
+		if err := s.CreateAccess(ctx, operator, a); err != nil {
+			t.Fatal(err)
+		}
+		is(t, "a second of the id", s.CreateAccess(ctx, operator, a), ErrExists)
+		again := a
+		again.ID = "b"
+		is(t, "a second of the secret", s.CreateAccess(ctx, operator, again), ErrExists)
+		a.Secret, a.Created, a.By = [32]byte{}, now, operator
+		same(t, "by its secret", good[Access](t)(s.AccessBy(ctx, secretOf("s"))), a)
+		_, err := s.AccessBy(ctx, secretOf("x"))
+		is(t, "by another", err, ErrNotFound)
+		again.Secret = secretOf("t")
+		if err := s.CreateAccess(ctx, operator, again); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Second)
+		if err := s.WithdrawAccess(ctx, operator, "a"); err != nil {
+			t.Fatal(err)
+		}
+		is(t, "withdrawn twice", s.WithdrawAccess(ctx, operator, "a"), ErrNotFound)
+		a.Withdrawn = now
+		same(t, "withdrawn", good[Access](t)(s.AccessBy(ctx, secretOf("s"))), a)
+		same(t, "all", len(good[[]Access](t)(s.Accesses(ctx))), 2)
+		for _, later := range []struct {
+			after time.Duration
+			left  int
+		}{{0, 2}, {forgotten, 1}, {time.Hour, 0}} { // one was withdrawn at once, one ended after an hour
+			now = now.Add(later.after)
+			if err := s.PruneAccess(ctx); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Microsecond)
+			same(t, "told of", len(good[[]Access](t)(s.Accesses(ctx))), later.left)
+		}
+		var told []string
+		for _, e := range good[[]Entry](t)(s.Audit(ctx, 0, 100)) {
+			told = append(told, e.What)
+		}
+		same(t, "the audit", told, []string{"fleet.create", "access.create", "access.create", "access.withdraw"})
+	})
+}
