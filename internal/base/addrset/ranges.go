@@ -101,3 +101,22 @@ func (s Set) Bounds() (first, last netip.Addr, ok bool) {
 	}
 	return first, s.v4[len(s.v4)-1].to.addr(), true
 }
+
+// Lines is the one text of a set: its minimal prefixes in order, IPv4 first, one a line, single
+// addresses without a length.
+func (s Set) Lines() (text []byte) {
+	for p := range s.EachPrefix() {
+		text = AppendLine(text, p)
+	}
+	return text
+}
+
+// AppendLine appends a prefix as Lines writes it.
+func AppendLine(to []byte, p netip.Prefix) []byte {
+	if p.IsSingleIP() {
+		to = p.Addr().AppendTo(to)
+	} else {
+		to = p.AppendTo(to)
+	}
+	return append(to, '\n')
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 
@@ -63,13 +62,8 @@ func (s *signing) list(path, set, url string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	}
-	s.store.Offline = true
-	text, _, err := s.store.Open(url, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer text.Close()
-	return io.ReadAll(text)
+	addresses, err := s.store.Addresses(url)
+	return addresses.Lines(), err
 }
 
 // signed is what the newest bundle has of a list, nil for none, which becomes the copy.

@@ -136,6 +136,7 @@ type patches struct {
 type made struct {
 	of    string
 	patch []byte
+	is    string // its media type
 }
 
 const (
@@ -175,9 +176,10 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 		return
 	}
 	if from != "" && size >= leastPatch && size <= mostPatch {
-		if patch := c.patch(r.Context(), from, hash, content); patch != nil {
-			w.Header().Set("Content-Type", wire.PatchType)
-			_, _ = w.Write(patch)
+		lists := strings.Contains(r.Header.Get("Accept"), wire.ListPatchType)
+		if m := c.patch(r.Context(), from, hash, lists, content); m.patch != nil {
+			w.Header().Set("Content-Type", m.is)
+			_, _ = w.Write(m.patch)
 			return
 		}
 		if _, err := content.Seek(0, io.SeekStart); err != nil {
@@ -245,14 +247,15 @@ func (h *held) put(hash string, text []byte) {
 	h.bytes += len(text)
 }
 
-// patch makes one of two blobs; nil where there is none to be made, or too many are asked for.
-func (c *Controller) patch(ctx context.Context, from, to string, content io.Reader) []byte {
-	of := from + to
+// patch makes one of two blobs, that of a list where lists says so and they are such; it is nil
+// where there is none to be made, or too many are asked for.
+func (c *Controller) patch(ctx context.Context, from, to string, lists bool, content io.Reader) made {
+	of := fmt.Sprint(from, to, lists)
 	c.patches.mutex.Lock()
 	for _, m := range c.patches.made {
 		if m.of == of {
 			c.patches.mutex.Unlock()
-			return m.patch
+			return m
 		}
 	}
 	c.patches.mutex.Unlock()
@@ -277,22 +280,30 @@ func (c *Controller) patch(ctx context.Context, from, to string, content io.Read
 		if err != nil {
 			return nil, err
 		}
-		patch, err := wire.Patch(a, b)
-		if err != nil {
-			return nil, err
+		m := made{of: of, is: wire.ListPatchType}
+		if lists {
+			if m.patch, err = wire.ListPatch(a, b); err != nil {
+				return nil, err
+			}
 		}
-		if len(patch) >= len(b) {
-			patch = nil
+		if m.patch == nil {
+			m.is = wire.PatchType
+			if m.patch, err = wire.Patch(a, b); err != nil {
+				return nil, err
+			}
+		}
+		if len(m.patch) >= len(b) {
+			m.patch = nil
 		}
 		c.patches.mutex.Lock()
 		defer c.patches.mutex.Unlock()
-		c.patches.made = append(c.patches.made, made{of, patch})
+		c.patches.made = append(c.patches.made, m)
 		c.patches.made = c.patches.made[max(0, len(c.patches.made)-keptPatches):]
-		return patch, nil
+		return m, nil
 	})
 	if err != nil {
-		return nil
+		return made{}
 	}
-	patch, _ := got.([]byte)
-	return patch
+	m, _ := got.(made)
+	return m
 }

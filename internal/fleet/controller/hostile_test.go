@@ -197,3 +197,25 @@ func TestPatchesAreFew(t *testing.T) {
 		t.Error("none is made")
 	}
 }
+
+// TestListPatches: of two lists who accepts it is given the smaller patch, and an older agent
+// the one that it knows.
+func TestListPatches(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	var one strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&one, "198.51.%d.%d\n", i/125, i%125*2)
+	}
+	from, to := one.String(), strings.Replace(one.String(), "198.51.3.4\n", "198.51.3.5\n", 1)
+	for _, text := range []string{from, to} {
+		ok(t, f.controller.Store.PutBlob(t.Context(), trust.HashOf([]byte(text)), wire.MostBlob, strings.NewReader(text)))
+	}
+	for accepts, is := range map[bool]string{true: wire.ListPatchType, false: wire.PatchType} {
+		m := f.controller.patch(t.Context(), trust.HashOf([]byte(from)), trust.HashOf([]byte(to)), accepts, strings.NewReader(to))
+		take := map[string]func(patch, from []byte, most int64) ([]byte, error){wire.ListPatchType: wire.UnpatchList, wire.PatchType: wire.Unpatch}[is]
+		if got, err := take(m.patch, []byte(from), 1<<20); m.is != is || err != nil || string(got) != to {
+			t.Errorf("accepts lists %t: %s, %v", accepts, m.is, err)
+		}
+	}
+}

@@ -9,8 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/klauspost/compress/zstd"
+	"strings"
 )
 
 // Client asks a controller over HTTPS. Refusals are *Failure.
@@ -92,6 +91,9 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader) (*
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	if strings.HasPrefix(path, PathBlobs) {
+		r.Header.Set("Accept", ListPatchType)
+	}
 	answer, err := c.HTTP.Do(r)
 	if err != nil {
 		return nil, err
@@ -132,8 +134,13 @@ func (c *Client) Blob(ctx context.Context, hash string, most int64, from []byte)
 	defer answer.Body.Close()
 	most = min(most, MostBlob)
 	content, err := readAll(answer.Body, most)
-	if err == nil && answer.Header.Get("Content-Type") == PatchType {
-		content, err = Unpatch(content, from, most)
+	if err == nil {
+		switch answer.Header.Get("Content-Type") {
+		case PatchType:
+			content, err = Unpatch(content, from, most)
+		case ListPatchType:
+			content, err = UnpatchList(content, from, most)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("blob %.12s of %s: %w", hash, c.Base, err)
@@ -148,32 +155,4 @@ func (c *Client) Blob(ctx context.Context, hash string, most int64, from []byte)
 func Hash(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
-}
-
-// patchWindow is what a patch may look back over, which both sides hold in memory.
-const patchWindow = 32 << 20
-
-// Patch says what makes to of from: a frame of zstd, whose dictionary is from. It takes
-// about three times the larger of the two in memory.
-func Patch(from, to []byte) ([]byte, error) {
-	window := 1 << 20
-	for window < len(from)+len(to) && window < patchWindow {
-		window <<= 1
-	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderDictRaw(0, from), zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
-	if err != nil {
-		return nil, err
-	}
-	defer enc.Close()
-	return enc.EncodeAll(to, nil), nil
-}
-
-// Unpatch makes of from what Patch was given, of at most so many bytes.
-func Unpatch(patch, from []byte, most int64) ([]byte, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(0, from), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(most)), zstd.WithDecoderMaxWindow(patchWindow))
-	if err != nil {
-		return nil, err
-	}
-	defer dec.Close()
-	return dec.DecodeAll(patch, nil)
 }

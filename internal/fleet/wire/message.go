@@ -33,9 +33,6 @@ const (
 	PathBlobs   = "/v1/blobs/"
 )
 
-// PatchType is the media type of a blob that is a patch.
-const PatchType = "application/vnd.sluice.patch"
-
 // Most bytes of what is read.
 const (
 	MostFromAgent      = 256 << 10 // a message

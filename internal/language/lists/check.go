@@ -3,6 +3,7 @@ package lists
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 
 	"sluice/internal/base/addrset"
@@ -36,7 +37,21 @@ func readSet(url, path string) (addrset.Set, error) {
 		return addrset.Set{}, err
 	}
 	defer f.Close()
+	return addressesOf(fetch.Redact(url), f)
+}
+
+func addressesOf(name string, text io.Reader) (addrset.Set, error) {
 	var b addrset.Builder
-	err = resolve.ReadSetFile(fetch.Redact(url), f, b.AddRange)
+	err := resolve.ReadSetFile(name, text, b.AddRange)
 	return b.Set(), err
+}
+
+// Addresses are those of the copy of a list; no server is asked.
+func (s *Store) Addresses(url string) (addrset.Set, error) {
+	text, name, err := copyOf(url, s.path(url))
+	if err != nil {
+		return addrset.Set{}, err
+	}
+	defer text.Close()
+	return addressesOf(name, text)
 }
