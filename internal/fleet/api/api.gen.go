@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"net/netip"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/wire"
 
@@ -226,6 +227,22 @@ type Hosts struct {
 	Proved int `json:"proved"`
 }
 
+// Inventory defines model for Inventory.
+type Inventory struct {
+	Hosts []InventoryHost `json:"hosts"`
+}
+
+// InventoryHost defines model for InventoryHost.
+type InventoryHost struct {
+	// Addresses that sets by hosts may hold
+	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
+
+	// Facts their SHA-256; none: it has sent none
+	Facts  string            `json:"facts,omitempty,omitzero"`
+	Host   string            `json:"host"`
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+}
+
 // LabelOrder defines model for LabelOrder.
 type LabelOrder struct {
 	// Order as it was signed
@@ -414,6 +431,9 @@ type ServerInterface interface {
 	// PutBlob Give a blob, which has that SHA-256.
 	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
+	// Facts Give the facts of a host, as it sent them.
+	// (GET /api/v1/facts/{sha256})
+	Facts(w http.ResponseWriter, r *http.Request, sha256 string)
 	// Hosts Say which policy is proved on which host, since when, and why not.
 	// (GET /api/v1/hosts)
 	Hosts(w http.ResponseWriter, r *http.Request, params HostsParams)
@@ -423,6 +443,9 @@ type ServerInterface interface {
 	// Revoke End what a host and its keys may do, at once.
 	// (POST /api/v1/hosts/{host}/revoke)
 	Revoke(w http.ResponseWriter, r *http.Request, host string)
+	// Inventory Say of each host what inventory.yaml says.
+	// (GET /api/v1/inventory)
+	Inventory(w http.ResponseWriter, r *http.Request)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
@@ -598,6 +621,32 @@ func (siw *ServerInterfaceWrapper) PutBlob(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// Facts operation middleware
+func (siw *ServerInterfaceWrapper) Facts(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "sha256" -------------
+	var sha256 string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "sha256", r.PathValue("sha256"), &sha256, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sha256", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Facts(w, r, sha256)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Hosts operation middleware
 func (siw *ServerInterfaceWrapper) Hosts(w http.ResponseWriter, r *http.Request) {
 
@@ -674,6 +723,20 @@ func (siw *ServerInterfaceWrapper) Revoke(w http.ResponseWriter, r *http.Request
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Revoke(w, r, host)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Inventory operation middleware
+func (siw *ServerInterfaceWrapper) Inventory(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Inventory(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -981,6 +1044,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/status", wrapper.Status)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/hosts", wrapper.Hosts)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/inventory", wrapper.Inventory)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/tokens", wrapper.Tokens)

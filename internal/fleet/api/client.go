@@ -81,6 +81,20 @@ func (c *Client) Hosts(ctx context.Context, selector string) (*Hosts, error) {
 	return ask[Hosts](ctx, c, http.MethodGet, "/api/v1/hosts?selector="+url.QueryEscape(selector), nil)
 }
 
+// Inventory asks what inventory.yaml would say.
+func (c *Client) Inventory(ctx context.Context) (*Inventory, error) {
+	return ask[Inventory](ctx, c, http.MethodGet, "/api/v1/inventory", nil)
+}
+
+// Facts asks for the facts of a host, by their SHA-256.
+func (c *Client) Facts(ctx context.Context, hash string) ([]byte, error) {
+	text, err := ask[json.RawMessage](ctx, c, http.MethodGet, "/api/v1/facts/"+url.PathEscape(hash), nil)
+	if err != nil {
+		return nil, err
+	}
+	return *text, nil
+}
+
 // Revoke ends what a host may do.
 func (c *Client) Revoke(ctx context.Context, host, why string) error {
 	_, err := ask[none](ctx, c, http.MethodPost, "/api/v1/hosts/"+url.PathEscape(host)+"/revoke", Why{why})

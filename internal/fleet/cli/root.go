@@ -44,6 +44,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newToken(),
 		newPublish(),
 		newHosts(),
+		newInventory(),
 		newRollout(),
 		newRevoke(),
 		newKey(),
