@@ -30,7 +30,8 @@ type dialect struct {
 	tables   string         // counts the tables that there are
 	called   string         // behind it: those of the name $1
 	lock     string         // held while tables are made
-	notify   string         // tells other processes of a new revision
+	notify   string         // tells other processes of something new
+	clock    string         // the time in microseconds since 1970; "": this process's is the database's
 	listen   func(ctx context.Context, db *sql.DB, ring func())
 }
 
@@ -48,6 +49,7 @@ var postgres = dialect{
 	called:   ` and table_name = $1`,
 	lock:     `select pg_advisory_xact_lock(6004238176)`, // any number that is always the same
 	notify:   `select pg_notify('sluice', '')`,
+	clock:    `select cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)`,
 	listen:   listen,
 }
 

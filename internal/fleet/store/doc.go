@@ -11,6 +11,7 @@
 //	bundle ─▶ bundle_blob ─▶ blob ─▶ upload ─▶ chunk
 //	metadata   signed: root chain, targets, …
 //	live       signed by the online key
+//	living     the log of bans and allows, in an order of its own; ban: what it comes to
 //	rollout    plan and state ─▶ bundle
 //	desired    host ─▶ bundle, rollout
 //
@@ -21,7 +22,8 @@
 //     whose answer was lost: then the caller asks what is.
 //   - A transaction that changes desired state raises fleet.revision as its last step, and
 //     says in change what it changed. The row stays locked until the commit, so revisions
-//     become visible in their order, without a gap. Neither status nor sightings raise it.
+//     become visible in their order, without a gap. Neither status nor sightings raise it,
+//     nor do bans and allows: their log has numbers of its own, in the order of commits too.
 //   - The entry of the audit is written by the transaction that it tells of.
 //   - What two could do at the same time is a compare-and-set: one wins, the other gets
 //     ErrConflict, ErrTaken or ErrToken.

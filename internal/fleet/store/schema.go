@@ -174,6 +174,26 @@ create table access (
 	expires bigint not null,
 	withdrawn bigint not null
 );
+`, `
+create table living (
+	seq bigint not null primary key,
+	entry text not null
+);
+create table ban (
+	id text not null primary key,
+	kind text not null,
+	low text not null,
+	high text not null,
+	expires bigint not null,
+	entry text not null
+);
+create index ban_expires on ban (kind, expires);
+create index ban_low on ban (low);
+create table applied (
+	host text not null primary key references host (id) on delete cascade,
+	said text not null,
+	at bigint not null
+);
 `}
 
 // version is that of the tables; 0: there are none.

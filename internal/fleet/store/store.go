@@ -51,7 +51,8 @@ type Store struct {
 	reader  *sql.DB // the same as writer for PostgreSQL
 	texts   sync.Map
 	still   func() error // says that the file is another one than was opened; nil: there is none
-	bell    bell
+	bell    bell         // of revisions
+	lively  bell         // of the log of bans and allows
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
@@ -98,7 +99,7 @@ func opened(ctx context.Context, database string, create int, prepare func(*Stor
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	if s.dialect.listen != nil {
-		s.stopped.Go(func() { s.dialect.listen(background, s.writer, s.bell.ring) })
+		s.stopped.Go(func() { s.dialect.listen(background, s.writer, func() { s.bell.ring(); s.lively.ring() }) })
 	}
 	return s, nil
 }

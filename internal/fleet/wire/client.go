@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -52,6 +54,18 @@ func (c *Client) Trust(ctx context.Context) (*Trust, error) {
 func (c *Client) Desired(ctx context.Context) (*Desired, error) {
 	out := &Desired{}
 	err := c.ask(ctx, http.MethodGet, PathDesired, nil, out)
+	return out, err
+}
+
+// Living asks for the bans and allows that a host lacks which has got so far, or for the
+// whole of them behind an ID, where a part before said that there is more.
+func (c *Client) Living(ctx context.Context, has Living, from string) (*Live, error) {
+	q := url.Values{"incarnation": {strconv.FormatInt(has.Incarnation, 10)}, "after": {strconv.FormatInt(has.Seq, 10)}}
+	if from != "" {
+		q.Set("from", from)
+	}
+	out := &Live{}
+	err := c.ask(ctx, http.MethodGet, PathLiving+"?"+q.Encode(), nil, out)
 	return out, err
 }
 

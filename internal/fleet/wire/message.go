@@ -30,6 +30,7 @@ const (
 	PathRenew   = "/v1/renew"
 	PathTrust   = "/v1/trust"
 	PathDesired = "/v1/desired"
+	PathLiving  = "/v1/living"
 	PathBlobs   = "/v1/blobs/"
 )
 
@@ -47,6 +48,10 @@ const (
 	mostName     = 253
 	mostShort    = 128
 	mostProbe    = 1024
+	mostID       = 64
+	mostWhy      = 256
+	mostRefused  = 512
+	mostEnvelope = 1 << 20
 	mostText     = 4096
 	mostItems    = 64
 	mostRoots    = 256
@@ -118,7 +123,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.Trust != nil, m.Desired != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -127,7 +132,9 @@ func (m *Message) kinds() int {
 }
 
 // FromAgent says that an agent sends it.
-func (m *Message) FromAgent() bool { return m.Hello != nil || m.Report != nil || m.Facts != nil }
+func (m *Message) FromAgent() bool {
+	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil
+}
 
 // Check says what is wrong with it: what openapi.yaml does not allow.
 func (m *Message) Check() error {
@@ -143,10 +150,14 @@ func (m *Message) Check() error {
 		is, name = m.Report, "report"
 	case m.Facts != nil:
 		is, name = m.Facts, "facts"
+	case m.LiveApplied != nil:
+		is, name = m.LiveApplied, "live-applied"
 	case m.Trust != nil:
 		is, name = m.Trust, "trust"
 	case m.Desired != nil:
 		is, name = m.Desired, "desired"
+	case m.Live != nil:
+		is, name = m.Live, "live"
 	case m.Ask != nil:
 		is, name = m.Ask, "ask"
 	case m.Drain != nil:
@@ -173,6 +184,9 @@ func (h *Hello) Check() error {
 	}
 	if h.Report != nil {
 		err = errors.Join(err, h.Report.Check())
+	}
+	if h.Living != nil {
+		err = errors.Join(err, h.Living.Check())
 	}
 	return first(err)
 }
@@ -236,6 +250,26 @@ func (d *Desired) Check() error {
 	err = errors.Join(err, count("blobs", len(d.Blobs), mostItems))
 	for _, b := range d.Blobs {
 		err = errors.Join(err, bound("blob", len(b), MostPushed))
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (l *Living) Check() error {
+	return errors.Join(number("incarnation", l.Incarnation), number("seq", l.Seq))
+}
+
+// Check says what openapi.yaml does not allow.
+func (l *Live) Check() error { return bound("envelope", len(l.Envelope), mostEnvelope) }
+
+// Check says what openapi.yaml does not allow.
+func (a *LiveApplied) Check() error {
+	err := errors.Join(a.Living.Check(), text("waiting", a.Waiting, 0, mostProbe), count("refused", len(a.Refused), mostRefused))
+	if _, wrong := a.Proved.MarshalText(); wrong != nil {
+		err = errors.Join(err, wrong)
+	}
+	for _, r := range a.Refused {
+		err = errors.Join(err, text("id", r.Id, 1, mostID), text("why", r.Why, 1, mostWhy))
 	}
 	return first(err)
 }

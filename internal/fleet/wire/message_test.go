@@ -19,23 +19,27 @@ var whole = map[string]struct {
 	is   Checker
 	text string
 }{
-	"Hello":    {&Hello{}, `{"version": "1.0", "instance": "a"}`},
-	"Report":   {&Report{}, `{"state": "proved"}`},
-	"Probe":    {&Report{}, `{"state": "proved", "probes": [{"probe": "controller", "ok": true}]}`},
-	"Facts":    {&Facts{}, `{"facts": {}}`},
-	"Trust":    {&Trust{}, `{}`},
-	"Roots":    {&Roots{}, `{"roots": []}`},
-	"Desired":  {&Desired{}, `{}`},
-	"Order":    {&Desired{}, `{"order": {}}`},
-	"Prefetch": {&Desired{}, `{"prefetch": {"bundle": 1, "rollout": 1}}`},
-	"Blob":     {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0}}`},
-	"Ask":      {&Ask{}, `{"what": "facts"}`},
-	"Drain":    {&Drain{}, `{}`},
-	"Enrol":    {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
-	"Enrolled": {&Enrolled{}, `{"fleet": "example.net", "host": "web-1", "certificate": "pem"}`},
-	"Renew":    {&Renew{}, `{"request": "pem"}`},
-	"Renewed":  {&Renewed{}, `{"certificate": "pem"}`},
-	"Failure":  {&Failure{}, `{"error": "no"}`},
+	"Hello":       {&Hello{}, `{"version": "1.0", "instance": "a"}`},
+	"Report":      {&Report{}, `{"state": "proved"}`},
+	"Probe":       {&Report{}, `{"state": "proved", "probes": [{"probe": "controller", "ok": true}]}`},
+	"Facts":       {&Facts{}, `{"facts": {}}`},
+	"Trust":       {&Trust{}, `{}`},
+	"Roots":       {&Roots{}, `{"roots": []}`},
+	"Desired":     {&Desired{}, `{}`},
+	"Order":       {&Desired{}, `{"order": {}}`},
+	"Prefetch":    {&Desired{}, `{"prefetch": {"bundle": 1, "rollout": 1}}`},
+	"Blob":        {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0}}`},
+	"Living":      {&Hello{}, `{"version": "1.0", "instance": "a", "living": {"incarnation": 1, "seq": 2}}`},
+	"Live":        {&Live{}, `{}`},
+	"LiveApplied": {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
+	"NotLive":     {&LiveApplied{}, `{"living": {}, "refused": [{"id": "a", "why": "b"}]}`},
+	"Ask":         {&Ask{}, `{"what": "facts"}`},
+	"Drain":       {&Drain{}, `{}`},
+	"Enrol":       {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
+	"Enrolled":    {&Enrolled{}, `{"fleet": "example.net", "host": "web-1", "certificate": "pem"}`},
+	"Renew":       {&Renew{}, `{"request": "pem"}`},
+	"Renewed":     {&Renewed{}, `{"certificate": "pem"}`},
+	"Failure":     {&Failure{}, `{"error": "no"}`},
 }
 
 // inside is the part of whole that a schema describes.
@@ -47,6 +51,10 @@ func inside(name string, all map[string]any) map[string]any {
 		return all["order"].(map[string]any)
 	case "Prefetch":
 		return all["prefetch"].(map[string]any)
+	case "Living":
+		return all["living"].(map[string]any)
+	case "NotLive":
+		return all["refused"].([]any)[0].(map[string]any)
 	case "Blob":
 		return all["members"].(map[string]any)
 	}
@@ -100,7 +108,7 @@ func TestBoundsOfTheDocument(t *testing.T) {
 		}
 		_ = try("", func(map[string]any) {})
 		for _, required := range texts(schemas[name]["required"]) {
-			if required == "ok" || required == "size" || name == "Roots" {
+			if required == "ok" || required == "size" || required == "living" || name == "Roots" {
 				continue // none is a value
 			}
 			_ = try("without "+required, func(m map[string]any) { delete(m, required) })
@@ -128,6 +136,8 @@ func TestBoundsOfTheDocument(t *testing.T) {
 					one = "a"
 				case item["type"] == "integer":
 					one = 1
+				case field == "refused":
+					one = map[string]any{"id": "a", "why": "b"}
 				default:
 					one = map[string]any{"probe": "controller", "ok": true}
 				}
@@ -202,6 +212,10 @@ func fresh(c Checker) Checker {
 		return &Roots{}
 	case *Desired:
 		return &Desired{}
+	case *Live:
+		return &Live{}
+	case *LiveApplied:
+		return &LiveApplied{}
 	case *Ask:
 		return &Ask{}
 	case *Drain:
@@ -269,10 +283,11 @@ func TestEncodeRefuses(t *testing.T) {
 
 // FuzzDecode: whatever is taken can be sent again, and is the same.
 func FuzzDecode(f *testing.F) {
-	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Ask", "Drain"} {
+	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Drain"} {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))
+	f.Add([]byte(`{"live-applied": ` + whole["NotLive"].text + `}`))
 	f.Add([]byte(`{"newer": {}}`))
 	f.Add([]byte(`{"ask": {"what": "facts"}} {}`))
 	f.Add([]byte(`{"report": {"state": "proved", "proved": "2026-01-01T00:00:00+24:00"}}`))
@@ -299,7 +314,7 @@ func FuzzDecode(f *testing.F) {
 
 // FuzzRequest: requests are read or refused, and nothing else.
 func FuzzRequest(f *testing.F) {
-	names := []string{"Enrol", "Enrolled", "Renew", "Renewed", "Roots", "Failure"}
+	names := []string{"Enrol", "Enrolled", "Renew", "Renewed", "Roots", "Live", "Failure"}
 	for i, name := range names {
 		f.Add(uint8(i), []byte(whole[name].text))
 	}

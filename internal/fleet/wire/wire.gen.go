@@ -219,6 +219,9 @@ type Hello struct {
 	// LanguageLevel the highest of the policy language that it knows
 	LanguageLevel int `json:"language-level,omitempty,omitzero"`
 
+	// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+	Living *Living `json:"living,omitempty"`
+
 	// Members 64 digits, small.
 	Members SHA256 `json:"members,omitempty,omitzero"`
 
@@ -244,6 +247,36 @@ type Kind string
 // Labels What selectors ask. At most 64.
 type Labels map[string]string
 
+// Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
+type Live struct {
+	// Envelope of the kind bans, signed by the live key
+	Envelope []byte `json:"envelope,omitempty,omitzero"`
+
+	// More there is more behind it, to ask for
+	More bool `json:"more,omitempty,omitzero"`
+}
+
+// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
+type LiveApplied struct {
+	// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+	Living Living `json:"living"`
+
+	// Proved when the kernel was read and had them, and asked them; none while it does not
+	Proved time.Time `json:"proved,omitempty,omitzero"`
+
+	// Refused those that hold, are for this host, and are not in force; where there are more, waiting says so
+	Refused []NotLive `json:"refused,omitempty,omitzero"`
+
+	// Waiting why they are not in force, all of them; empty while they are
+	Waiting string `json:"waiting,omitempty,omitzero"`
+}
+
+// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+type Living struct {
+	Incarnation int64 `json:"incarnation,omitempty,omitzero"`
+	Seq         int64 `json:"seq,omitempty,omitzero"`
+}
+
 // Message One message of a stream. It has one of these. The first message of an agent is hello.
 type Message struct {
 	Ask *Ask `json:"ask,omitempty"`
@@ -258,14 +291,26 @@ type Message struct {
 	Facts *Facts `json:"facts,omitempty"`
 
 	// Hello Who an agent is beside its certificate, and what it has.
-	Hello   *Hello   `json:"hello,omitempty"`
-	Refused *Failure `json:"refused,omitempty"`
+	Hello *Hello `json:"hello,omitempty"`
+
+	// Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
+	Live *Live `json:"live,omitempty"`
+
+	// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
+	LiveApplied *LiveApplied `json:"live-applied,omitempty"`
+	Refused     *Failure     `json:"refused,omitempty"`
 
 	// Report Where a host is.
 	Report *Report `json:"report,omitempty"`
 
 	// Trust The metadata of The Update Framework, as it was signed.
 	Trust *Trust `json:"trust,omitempty"`
+}
+
+// NotLive defines model for NotLive.
+type NotLive struct {
+	Id  string `json:"id"`
+	Why string `json:"why"`
 }
 
 // Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
@@ -377,6 +422,18 @@ type Failed = Failure
 type BlobParams struct {
 	// From One that the caller has. The answer may then be a patch.
 	From SHA256 `form:"from,omitempty" json:"from,omitempty,omitzero"`
+}
+
+// LivingParams defines parameters for Living.
+type LivingParams struct {
+	// Incarnation that of the number
+	Incarnation int64 `form:"incarnation,omitempty" json:"incarnation,omitempty,omitzero"`
+
+	// After the number that the host has got to
+	After int64 `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// From the ID up to which it has the whole, which is not given at once: to of the part before
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
 }
 
 // EnrolJSONRequestBody defines body for Enrol for application/json ContentType.
