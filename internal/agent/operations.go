@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
@@ -98,8 +97,13 @@ func (s *server) Generation(_ http.ResponseWriter, r *http.Request, _ string, n 
 	seen(of(r), func(wall firewall) (*apply.Text, error) { return wall.Text(n) })
 }
 
-// longest is how long a ban holds that ends by itself.
-const longest = 3650 * 24 * time.Hour
+// longest is how long holds what ends by itself.
+const longest = bans.Longest
+
+// badTime says that nothing may end after so many seconds; 0 is no end.
+func badTime(seconds float64) bool {
+	return seconds != 0 && !(seconds >= 1 && seconds <= longest.Seconds())
+}
 
 // Ban bans.
 func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
@@ -109,7 +113,7 @@ func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 	case err != nil:
 	case len(asked.Bans) == 0:
 		err = refused(api.BadRequest, "nothing is named that is to be banned")
-	case asked.For != 0 && !(asked.For >= 1 && asked.For <= longest.Seconds()):
+	case badTime(asked.For) || slices.ContainsFunc(asked.Bans, func(b api.ToBan) bool { return badTime(b.For) }):
 		err = refused(api.BadRequest, "a ban holds for at least 1 and at most %.0f seconds", longest.Seconds())
 	}
 	var in apply.Banning
@@ -196,7 +200,7 @@ func (s *server) Allow(_ http.ResponseWriter, r *http.Request, _ string) {
 	if err == nil {
 		_, err = ranged(in.What)
 	}
-	if err == nil && in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()) {
+	if err == nil && badTime(in.For) {
 		err = refused(api.BadRequest, "an exception holds for at least 1 and at most %.0f seconds", longest.Seconds())
 	}
 	if err != nil {
@@ -236,7 +240,7 @@ func (q *request) setEdit(operation string) {
 		case err != nil:
 		case len(in.What) == 0:
 			err = refused(api.BadRequest, "no address is named")
-		case in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()):
+		case badTime(in.For):
 			err = refused(api.BadRequest, "what is added stays for at least 1 and at most %.0f seconds", longest.Seconds())
 		}
 		return cmp.Or(err, q.overridden(api.ChangeOptions{Force: in.Force}))

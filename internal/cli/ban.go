@@ -20,8 +20,8 @@ import (
 // banInputHelp is for the commands that take what they work on from lines too.
 const banInputHelp = `
 They are arguments, or lines of standard input, for "-" or where nothing is named
-and standard input is no terminal: one address, prefix, range or country a line, the
-reason behind it, if any, and remarks behind #.`
+and standard input is no terminal: one address, prefix, range or country a line;
+behind it may stand "for" and a time, a reason, and remarks behind #.`
 
 func newBan() *cobra.Command {
 	cmd := &cobra.Command{
@@ -45,9 +45,9 @@ say it of who is connected), from anywhere, and a prefix or range as wide as an
 IPv4 /7 or an IPv6 /15, or wider, unless it is a country. A ban of the default gateway or of a name server
 of the host is told of.
 
---message holds for arguments, and for lines that give no reason of their own; one of a
-line is cut to 200 bytes. --for takes whole times such as 90s, 10m, 2h30m and 7d,
-from 1s to 3650d; without it a ban holds until it is lifted.
+--for and --message hold for arguments, and for lines that give no time and no reason of
+their own; a reason of a line is cut to 200 bytes. Times are whole ones such as 90s, 10m,
+2h30m and 7d, from 1s to 3650d; without one a ban holds until it is lifted.
 
 The policy that runs must have input, forward or output.
 ` + filesHelp + `
@@ -66,6 +66,7 @@ banned.`,
 	command.AddTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
 	cmd.Flags().String("reason", "", "as --message, cut where it is too long") // what it was called first
 	command.Must(cmd.Flags().MarkHidden("reason"))
+	cmd.Flags().Bool("keep-longer", false, "leave a ban of the same that holds longer as it is")
 	cmd.MarkFlagsMutuallyExclusive("message", "reason")
 	cmd.Flags().Bool("force", false, "ban also who is or may be logged in over ssh, and large parts of the internet")
 	addWait(cmd)
@@ -81,7 +82,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("for") && in.For < time.Second {
 		return errors.New("--for is too short\nhint: give at least 1s, or leave it out for a ban without an end")
 	}
-	in.Force = given(cmd, "force")
+	in.Force, in.KeepLonger = given(cmd, "force"), given(cmd, "keep-longer")
 	if reason, _ := cmd.Flags().GetString("reason"); reason != "" {
 		cut := bans.Reason(reason)
 		if len(strings.Join(strings.Fields(reason), " ")) > bans.MaxReason {
@@ -123,6 +124,9 @@ func runBan(cmd *cobra.Command, args []string) error {
 }
 
 func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
+	if out.Kept > 0 {
+		fmt.Fprintf(w, "left as before, since a longer ban holds: %d\n", out.Kept)
+	}
 	if out.Banned == 0 {
 		return
 	}
@@ -133,7 +137,9 @@ func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
 	case out.Banned == 1:
 		what, until = fmt.Sprintf("1 of %d", out.Given), "until it is lifted"
 	}
-	if !out.Until.IsZero() {
+	if slices.ContainsFunc(in.List, func(n bans.Named) bool { return n.For > 0 }) {
+		until = "each until its time is up"
+	} else if !out.Until.IsZero() {
 		until = "until " + out.Until.Local().Format(time.DateTime)
 	}
 	fmt.Fprintf(w, "banned %s %s\n", what, until)

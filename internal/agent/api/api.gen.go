@@ -225,11 +225,14 @@ type BanEntry = apply.BanEntry
 type BanRequest struct {
 	Bans []ToBan `json:"bans"`
 
-	// For seconds; until they are lifted unless given
+	// For seconds, of those that give no time of their own; until they are lifted unless given
 	For float64 `json:"for,omitempty"`
 
 	// Force also who is logged in over ssh
 	Force bool `json:"force,omitempty"`
+
+	// KeepLonger leave a ban of the same that holds longer as it is
+	KeepLonger bool `json:"keep-longer,omitempty"`
 }
 
 // Banned What came of bans, or of lifting them.
@@ -687,6 +690,9 @@ type Times = apply.Times
 
 // ToBan defines model for ToBan.
 type ToBan struct {
+	// For seconds
+	For float64 `json:"for,omitempty"`
+
 	// Reason for the reader
 	Reason string `json:"reason,omitempty"`
 

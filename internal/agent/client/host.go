@@ -105,9 +105,9 @@ func (h *Host) PastBans() ([]apply.PastBan, error) {
 
 // Ban has addresses banned.
 func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
-	r := api.BanRequest{For: in.For.Seconds(), Force: in.Force, Bans: make([]api.ToBan, len(in.List))}
+	r := api.BanRequest{For: in.For.Seconds(), Force: in.Force, KeepLonger: in.KeepLonger, Bans: make([]api.ToBan, len(in.List))}
 	for i, n := range in.List {
-		r.Bans[i] = api.ToBan{What: n.Name(), Reason: n.Reason}
+		r.Bans[i] = api.ToBan{What: n.Name(), For: n.For.Seconds(), Reason: n.Reason}
 	}
 	return asked(ctx, h, http.MethodPost, "bans", r, func() (*apply.Banned, error) { return h.Door.Ban(ctx, in) })
 }

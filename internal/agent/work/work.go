@@ -192,12 +192,13 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 
 // Banning is what a request asks to be banned.
 func Banning(in api.BanRequest) (apply.Banning, error) {
-	out := apply.Banning{For: time.Duration(in.For * float64(time.Second)), Force: in.Force, List: make([]bans.Named, len(in.Bans))}
+	out := apply.Banning{For: time.Duration(in.For * float64(time.Second)), Force: in.Force, KeepLonger: in.KeepLonger, List: make([]bans.Named, len(in.Bans))}
 	for i, b := range in.Bans {
 		n, err := Named(b.What)
 		if err != nil {
 			return out, err
 		}
+		n.For = time.Duration(b.For * float64(time.Second))
 		n.Reason = bans.Reason(b.Reason)
 		out.List[i] = n
 	}

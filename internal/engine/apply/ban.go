@@ -14,8 +14,10 @@ import (
 // Banning is what a command wants banned.
 type Banning struct {
 	List  []bans.Named
-	For   time.Duration // 0: until it is lifted
+	For   time.Duration // of what List gives no time; 0: until it is lifted
 	Force bool          // also ssh peers, and large parts of the internet
+	// KeepLonger leaves a ban of the same that holds longer as it is.
+	KeepLonger bool
 	// Country says what a country of List has; nil: List names none.
 	Country func(code string) (*bans.Country, error)
 }
@@ -23,7 +25,8 @@ type Banning struct {
 // Banned is what came of it.
 type Banned struct {
 	Banned   int       `json:"banned"`
-	Until    time.Time `json:"until,omitzero"`
+	Until    time.Time `json:"until,omitzero"` // the last of their ends; zero where one holds until it is lifted
+	Kept     int       `json:"kept,omitempty"` // of those that hold longer already
 	Refused  []Refused `json:"refused,omitempty"`
 	InForce  bool      `json:"in-force"` // the kernel has it, and asks it
 	NotThere []string  `json:"not-banned,omitempty"`
@@ -66,7 +69,13 @@ func (s *session) ban(ctx context.Context, c *commands, in Banning) (*Banned, er
 	if err != nil {
 		return nil, err
 	}
-	out, list := s.banning(in, countries, spared, now)
+	var have *bans.List
+	if in.KeepLonger {
+		if have, err = s.banned(); err != nil {
+			return nil, err
+		}
+	}
+	out, list := s.banning(in, countries, spared, have, now)
 	if len(list) == 0 {
 		return out, nil
 	}
@@ -113,19 +122,27 @@ func (in Banning) all(countries map[string]*bans.Country) addrset.Set {
 	return all.Set()
 }
 
-// banning is what of it is banned at a moment, and what to say then.
-func (s *session) banning(in Banning, countries map[string]*bans.Country, spared *spared, now time.Time) (*Banned, []bans.Ban) {
+// banning is what of it is banned at a moment, and what to say then; have is what is
+// banned already, where that counts.
+func (s *session) banning(in Banning, countries map[string]*bans.Country, spared *spared, have *bans.List, now time.Time) (*Banned, []bans.Ban) {
 	out := &Banned{InForce: true}
-	var end time.Time
-	if in.For > 0 {
-		end = now.Add(in.For)
-		out.Until = end
-	}
+	forever := false
 	by := s.By
 	by.Reason = "" // which each ban has
 	type key struct {
 		what    addrset.Range
 		country string
+	}
+	var longer map[key]time.Time
+	if have != nil {
+		longer = map[key]time.Time{}
+		for _, b := range have.Live(now).All() {
+			k := key{what: b.What}
+			if b.Country != nil {
+				k = key{country: b.Country.Code}
+			}
+			longer[k] = b.Until
+		}
 	}
 	seen := make(map[key]bool, len(in.List))
 	list := make([]bans.Ban, 0, len(in.List))
@@ -136,12 +153,26 @@ func (s *session) banning(in Banning, countries map[string]*bans.Country, spared
 			continue
 		}
 		seen[k] = true
-		b := bans.Ban{What: n.What, Country: countries[n.Country], Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, s.By.Reason)}
+		b := bans.Ban{What: n.What, Country: countries[n.Country], Since: now, By: by, Reason: cmp.Or(n.Reason, s.By.Reason)}
+		if during := cmp.Or(n.For, in.For); during > 0 {
+			b.Until = now.Add(during)
+		}
+		if until, banned := longer[k]; banned && (until.IsZero() || !b.Until.IsZero() && !b.Until.After(until)) {
+			out.Kept++
+			continue
+		}
 		if why := spared.why(b); why != nil {
 			out.Refused = append(out.Refused, Refused{n.Name(), s.words(why)})
 			continue
 		}
 		list = append(list, b)
+		forever = forever || b.Until.IsZero()
+		if b.Until.After(out.Until) {
+			out.Until = b.Until
+		}
+	}
+	if forever {
+		out.Until = time.Time{}
 	}
 	slices.Reverse(list)
 	slices.Reverse(out.Refused)

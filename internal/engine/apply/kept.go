@@ -149,7 +149,7 @@ func together(group []Asked) int {
 	total := 0
 	for i, a := range group {
 		total += len(a.List)
-		if total > mostTogether || !sameSession(a.Session, group[0].Session) || slices.ContainsFunc(a.List, func(n bans.Named) bool { return n.Country != "" || n.What.From != n.What.To }) {
+		if total > mostTogether || !sameSession(a.Session, group[0].Session) || a.KeepLonger || slices.ContainsFunc(a.List, func(n bans.Named) bool { return n.Country != "" || n.What.From != n.What.To }) {
 			return i
 		}
 	}
@@ -260,7 +260,7 @@ func (k *Keeper) quick(ctx context.Context, group []Asked, out []Answered) bool 
 	for i, a := range group {
 		s.as(a)
 		spared.force = a.Force
-		banned, list := s.banning(a.Banning, nil, spared, now)
+		banned, list := s.banning(a.Banning, nil, spared, nil, now)
 		out[i] = Answered{Banned: banned}
 		if len(list) > 0 {
 			entries = append(entries, bans.EntryOf(list, now, list[0].By))

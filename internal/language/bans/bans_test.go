@@ -327,6 +327,24 @@ func TestReadInput(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
+	got, err = bans.ReadInput("list", strings.NewReader("203.0.113.7 for 90m ssh: too many\n2001:db8::1 \tfor  3650d\nDE for\nNO for no reason\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = []bans.Named{
+		{What: what(t, "203.0.113.7"), For: 90 * time.Minute, Reason: "ssh: too many"},
+		{What: what(t, "2001:db8::1"), For: bans.Longest},
+		{Country: "DE", Reason: "for"},
+		{Country: "NO", Reason: "for no reason"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	for _, bad := range []string{"for 1", "for 1hh", "for 0s", "for 3651d", "for 40 bad passwords", "for 1e9h"} {
+		if got, err := bans.ReadInput("list", strings.NewReader("203.0.113.7 "+bad)); err == nil || !strings.HasPrefix(err.Error(), "list:1:1: ") {
+			t.Errorf("%s: %v, %v", bad, got, err)
+		}
+	}
 	_, err = bans.ReadInput("list", strings.NewReader("203.0.113.7\n  nonsense here\n"))
 	if err == nil || !strings.HasPrefix(err.Error(), "list:2:3: ") {
 		t.Errorf("got %v", err)
@@ -377,13 +395,14 @@ func FuzzReadInput(f *testing.F) {
 	f.Add("203.0.113.7 reason # remark\n2001:db8::/32\n")
 	f.Add("\ufeff10.0.0.1-10.0.0.9\r\n\x00")
 	f.Add("de a flood\nKP\n")
+	f.Add("203.0.113.7 for 1h30m a reason\n203.0.113.8 for no reason\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := bans.ReadInput("x", strings.NewReader(text))
 		if err != nil {
 			return
 		}
 		for _, n := range got {
-			if n.What.IsValid() == (n.Country != "") || n.Country != strings.ToUpper(n.Country) || len(n.Reason) > bans.MaxReason || strings.ContainsAny(n.Reason, "\n\x1b\x00") || bans.Reason(n.Reason) != n.Reason {
+			if n.What.IsValid() == (n.Country != "") || n.Country != strings.ToUpper(n.Country) || n.For < 0 || n.For > bans.Longest || len(n.Reason) > bans.MaxReason || strings.ContainsAny(n.Reason, "\n\x1b\x00") || bans.Reason(n.Reason) != n.Reason {
 				t.Fatalf("%q gives %v", text, n)
 			}
 		}
