@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/expect"
@@ -31,10 +33,11 @@ func (c *Class) Test(ctx context.Context) (*Proof, error) {
 // of sets: a rule that allows has all that a set may hold within its bounds, and one that
 // denies, or has the set behind not or except, has none of it. Of each address, an expectation
 // that has a set behind not or except is proved both where the address is in the set and where
-// it is not, which rules then know too.
+// it is not, which rules then know too. Whom the controller may let in is let in to everything;
+// bans only take away, and no expectation is held against them.
 func (c *Class) Hostile(ctx context.Context) ([]*Proof, error) {
 	h := hostileOf(c.Policy)
-	if len(h.affected) == 0 {
+	if len(h.affected) == 0 && len(h.letIn) == 0 {
 		return nil, nil
 	}
 	worlds, err := h.worlds()
@@ -47,7 +50,7 @@ func (c *Class) Hostile(ctx context.Context) ([]*Proof, error) {
 		if err != nil {
 			return nil, of(err, c)
 		}
-		out = append(out, &Proof{Class: c, Results: results, Worst: w.String()})
+		out = append(out, &Proof{Class: c, Results: results, Worst: h.worst(w)})
 	}
 	return out, nil
 }
@@ -80,10 +83,16 @@ func (c *Class) testAs(ctx context.Context, p *policy.Policy) ([]expect.Result, 
 type hostile struct {
 	of       *policy.Policy
 	affected map[string]*policy.Set // by hosts or guests, or made of such
+	letIn    []policy.Who           // whom the controller may let in
 }
 
 func hostileOf(p *policy.Policy) *hostile {
-	h := &hostile{p, map[string]*policy.Set{}}
+	h := &hostile{p, map[string]*policy.Set{}, nil}
+	if b := p.Fleet.Exceptions; b != nil && !b.None {
+		if h.letIn = b.Who; len(h.letIn) == 0 {
+			h.letIn = []policy.Who{everybody(b.Pos)}
+		}
+	}
 	for _, g := range p.Groups() {
 		h.affected[g.Name] = g
 	}
@@ -99,6 +108,14 @@ func hostileOf(p *policy.Policy) *hostile {
 	return h
 }
 
+func everybody(pos policy.Pos) policy.Who {
+	who := policy.Who{Pos: pos}
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		who.Items = append(who.Items, policy.WhoItem{Pos: pos, Literal: addrset.PrefixRange(netip.MustParsePrefix(all))})
+	}
+	return who
+}
+
 // world is in which sets by hosts or guests a packet's source, and its destination, is not.
 // These are apart: who is left out of a set need not be who is asked for there.
 type world struct {
@@ -110,13 +127,21 @@ func (w *world) key() string {
 	return strings.Join(slices.Sorted(maps.Keys(w.from)), " ") + "|" + strings.Join(slices.Sorted(maps.Keys(w.to)), " ")
 }
 
-func (w *world) String() string {
+// worst says in words what the controller did.
+func (h *hostile) worst(w *world) string {
 	names := maps.Clone(w.from)
 	maps.Copy(names, w.to)
-	if len(names) == 0 {
-		return "with all that sets by hosts and guests may hold"
+	var all []string
+	switch {
+	case len(names) > 0:
+		all = append(all, fmt.Sprintf("with nothing in %s, and all that other sets may hold", english.List(slices.Sorted(maps.Keys(names)))))
+	case len(h.affected) > 0:
+		all = append(all, "with all that sets by hosts and guests may hold")
 	}
-	return fmt.Sprintf("with nothing in %s, and all that other sets may hold", english.List(slices.Sorted(maps.Keys(names))))
+	if len(h.letIn) > 0 {
+		all = append(all, "with all let in whom exceptions of the fleet name")
+	}
+	return strings.Join(all, ", and ")
 }
 
 // mostDenied is how many sets one expectation may have behind not and except: there are as
@@ -319,6 +344,11 @@ func (h *hostile) policy(w *world) *policy.Policy {
 		}
 		*section = &of
 	}
+	var in []policy.Who
+	for i := range h.letIn {
+		in = append(in, *v.who(&h.letIn[i], most, w.from))
+	}
+	p.LetIn(in)
 	p.Expect = nil
 	for _, x := range w.expect {
 		line := *x

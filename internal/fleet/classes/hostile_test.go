@@ -32,7 +32,12 @@ version: 1
 // failing are the expectations that the hostile proof of a part of one host refutes.
 func failing(t *testing.T, part string) []string {
 	t.Helper()
-	f := read(t, strings.Replace(oneHost, "-- p.yaml --\nversion: 1\n", "-- p.yaml --\nversion: 1\n"+part+"\n", 1))
+	return refuted(t, oneHost, part)
+}
+
+func refuted(t *testing.T, fleet, part string) []string {
+	t.Helper()
+	f := read(t, strings.Replace(fleet, "-- p.yaml --\nversion: 1\n", "-- p.yaml --\nversion: 1\n"+part+"\n", 1))
 	list, found, err := f.Classes(t.Context())
 	if err != nil || len(found) > 0 || len(list) != 1 {
 		t.Fatal(found, err)
@@ -134,6 +139,22 @@ expect: [deny ssh from not web to web on forward, deny http from not web to web 
 				t.Errorf("refuted are %q, want %q", got, first)
 			}
 		})
+	}
+	// Whom the controller may let in is let in to everything, but for bans of the policy.
+	for bounds, want := range map[string]string{
+		"none":                            "",
+		"{longest: 8h}":                   "deny ssh from not 203.0.113.0/29",
+		"{who: 192.0.2.1, longest: 8h}":   "deny ssh from not 203.0.113.0/29",
+		"{who: web, longest: 8h}":         "",
+		"{who: 203.0.113.7}":              "",
+		"{who: [web, 198.51.100.0/24]}":   "",
+		"{who: [web, 198.51.100.0/23]}":   "deny ssh from not 203.0.113.0/29",
+		"{who: [web, \"2001:db8::/32\"]}": "deny ssh from not 203.0.113.0/29",
+	} {
+		part := "ban: [198.51.100.0/24]\ninput: { default: drop, rules: [allow ssh from 203.0.113.1] }\nexpect: [deny ssh from not 203.0.113.0/29, allow ssh from 203.0.113.1]"
+		if got := strings.Join(refuted(t, strings.Replace(oneHost, "sets:\n", "bans: {}\nexceptions: "+bounds+"\nsets:\n", 1), part), ""); got != want {
+			t.Errorf("exceptions: %s: refuted is %q, want %q", bounds, got, want)
+		}
 	}
 	// Nobody proves what sixty-four worlds do not show.
 	many := "sets: {}\ninput: { default: drop }\n"

@@ -32,16 +32,16 @@ type ExceptionBounds struct {
 	LongestPos Pos
 }
 
-// exceptions reads whom commands may let in.
-func (f *file) exceptions(e source.Entry) {
-	b := f.policy.Exceptions
+// exceptions reads whom commands may let in, or the controller of a fleet.
+func (f *file) exceptions(e source.Entry, of **ExceptionBounds) {
+	b := *of
 	if b == nil {
 		b = &ExceptionBounds{}
 	}
 	if !f.Once(e, &b.Pos) {
 		return
 	}
-	f.policy.Exceptions = b
+	*of = b
 	if e.Value.Kind != yaml.MappingNode {
 		text, ok := f.Text(e.Value, "exceptions")
 		if b.None = ok; ok && text != "none" {
@@ -67,20 +67,24 @@ func (f *file) exceptions(e source.Entry) {
 // good, as an *Error; inWho says whether Who has all of an address, and is asked where it
 // matters. Its error is another one.
 func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
-	b := p.Exceptions
-	switch {
-	case b == nil:
+	if p.Exceptions == nil {
 		return nil
+	}
+	return p.mayExcept(p.Exceptions, "by command", what, length, inWho)
+}
+
+func (p *Policy) mayExcept(b *ExceptionBounds, by string, what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
+	switch {
 	case b.None:
-		return p.Errorf(b.Pos, "", "the policy lets nobody in by command")
+		return p.Errorf(b.Pos, "", "the policy lets nobody in %s", by)
 	case b.Longest > 0 && (length == 0 || length > b.Longest):
-		return p.Errorf(b.LongestPos, "", "the policy lets nobody in by command for longer than %s", formatDuration(b.Longest))
+		return p.Errorf(b.LongestPos, "", "the policy lets nobody in %s for longer than %s", by, formatDuration(b.Longest))
 	case len(b.Who) == 0:
 		return nil
 	}
 	in, err := inWho(what)
 	if err == nil && !in {
-		err = p.Errorf(b.WhoPos, "", "%s is none of those that the policy lets in by command", what)
+		err = p.Errorf(b.WhoPos, "", "%s is none of those that the policy lets in %s", what, by)
 	}
 	return err
 }
@@ -130,18 +134,26 @@ func (p *Policy) Except(list []Exception) error {
 			From: &Who{Pos: pos, Items: []WhoItem{{Pos: pos, Literal: e.What}}},
 		}
 		lines[i] = e.text()
-		// What keeps no state has answers by its ports alone.
-		if bypassed := p.bypassed(); len(refs) == 0 && len(bypassed) > 0 {
-			named := rule
-			named.Services = bypassed
-			rules = append(rules, &named)
-		}
-		rules = append(rules, &rule)
-		if ported(refs) {
-			published := rule
-			published.Published = true
-			rules = append(rules, &published)
-		}
+		rules = append(rules, p.letIn(rule)...)
+	}
+	p.precede(rules)
+	p.lines[ExceptionsFile] = lines
+	return nil
+}
+
+// letIn are the rules that let in as one says.
+func (p *Policy) letIn(rule Rule) (rules []*Rule) {
+	// What keeps no state has answers by its ports alone.
+	if bypassed := p.bypassed(); len(rule.Services) == 0 && len(bypassed) > 0 {
+		named := rule
+		named.Services = bypassed
+		rules = append(rules, &named)
+	}
+	rules = append(rules, &rule)
+	if ported(rule.Services) {
+		published := rule
+		published.Published = true
+		rules = append(rules, &published)
 	}
 	for _, r := range rules {
 		r.Text = r.canonical()
@@ -149,6 +161,21 @@ func (p *Policy) Except(list []Exception) error {
 			r.Text += overBan
 		}
 	}
+	return rules
+}
+
+// LetIn puts before the rules that all of some are let in, for who proves what becomes of a
+// policy then.
+func (p *Policy) LetIn(who []Who) {
+	var rules []*Rule
+	for i := range who {
+		rules = append(rules, p.letIn(Rule{Pos: who[i].Pos, Action: Allow, Exception: true, From: &who[i]})...)
+	}
+	p.precede(rules)
+}
+
+// precede puts rules before those of input and forward.
+func (p *Policy) precede(rules []*Rule) {
 	for _, s := range []*Section{p.Input, p.Forward} {
 		if s == nil {
 			continue
@@ -158,8 +185,6 @@ func (p *Policy) Except(list []Exception) error {
 			s.Rules = slices.Insert(s.Rules, 0, &own)
 		}
 	}
-	p.lines[ExceptionsFile] = lines
-	return nil
 }
 
 // Add puts what commands have added into the living sets, in place of what they had added

@@ -17,6 +17,10 @@ type Fleet struct {
 	Guests  []Guest
 	Parts   []Part // all that were there, in the order in which they join
 	RollOut RollOut
+	// What the controller may do without a signature of the policy; nil: nothing.
+	Bans       *BanBounds
+	Exceptions *ExceptionBounds
+	ShareBans  *ShareBans
 }
 
 // Part is a file of a fleet's policy.

@@ -12,7 +12,9 @@ var fleetShapes = []*source.Shape{
 			{Name: "fleet", Shape: "fleet-name", Doc: "The name of the fleet.", Required: true},
 			{Name: "parts", Shape: "parts", Doc: "The files of the parts.", Required: true},
 			{Name: "sets", Shape: "sets", Doc: "Sets for all parts. Those by `hosts` and `guests` can stand here alone."},
-			{Name: "exceptions", Shape: "exceptions", Doc: "Whom commands may let in on each host, and for how long."},
+			{Name: "bans", Shape: "fleet-bans", Doc: "What the controller may ban on hosts, by the key that it has. Without it nothing."},
+			{Name: "exceptions", Shape: "exceptions", Doc: "Whom the controller may let in on hosts, by the key that it has, and for how long. Without it nobody. What commands of a host may, a part says."},
+			{Name: "share-bans", Shape: "share-bans", Doc: "When the controller bans on all hosts what limits of some have banned. Without it never."},
 			{Name: "roll-out", Shape: "roll-out", Doc: "How hosts come to a new policy."},
 		},
 		Examples: []string{"version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets:\n  web: { hosts: \"role=web and env=prod\", within: [203.0.113.0/24, \"2001:db8:7::/48\"] }"},
@@ -23,6 +25,25 @@ var fleetShapes = []*source.Shape{
 		Text: source.AnyText(), List: "path", Examples: []string{"[parts/*.yaml]"},
 	},
 	{Name: "selector", What: "a selector", Doc: "Which hosts or guests, by their labels: `role=web`, `role!=web`, `role` (it has the label), `not`, `and`, `or`, and parentheses. The name of a host is its label `host`.", Text: source.AnyText(), Examples: []string{"role=web and env=prod", "\"not (role=db or host=web-1)\""}},
+	{
+		Name: "fleet-bans", What: "bans", Doc: "Bounds of what the controller bans. What `never-ban` has, who is logged in by ssh, and what else a command refuses to ban is not banned by it either.",
+		Keys: []source.Key{
+			{Name: "max", Shape: "number", Doc: "How many of its bans a host has at a time, at most 1000000; 100000 when left out."},
+			{Name: "for", Shape: "duration", Doc: "The longest time of a ban; `7d` when left out."},
+			{Name: "widest", Shape: "widest", Doc: "How large a prefix may be banned; `[24, 48]` when left out."},
+		},
+		Null: true, Examples: []string{"{max: 500000, for: 7d, widest: [24, 48]}"},
+	},
+	{Name: "widest", What: "widest", Doc: "The lengths of the shortest prefix of IPv4 and of IPv6. A range has no more addresses than that prefix.", List: "number", Examples: []string{"[24, 48]"}},
+	{
+		Name: "share-bans", What: "share-bans", Doc: "An address that the limits of so many hosts have banned within an hour is banned on all.",
+		Keys: []source.Key{
+			{Name: "after", Shape: "host-count", Doc: "How many hosts.", Required: true},
+			{Name: "for", Shape: "duration", Doc: "How long it is banned, within `for` of `bans`.", Required: true},
+		},
+		Examples: []string{"{after: 3 hosts, for: 1h}"},
+	},
+	{Name: "host-count", What: "a number of hosts", Doc: "`N hosts`.", Text: source.Matching(`^\s*[0-9]+ hosts?\s*$`), Examples: []string{"3 hosts"}},
 	{
 		Name: "roll-out", What: "roll-out",
 		Doc: "A new policy comes to hosts in stages, each of which has those of the stages before it too. A host confirms it when it is proved in the kernel and each probe succeeds, and else takes it back by itself.",

@@ -126,11 +126,16 @@ func (f *file) fleetFile(root *yaml.Node) {
 		case "sets":
 			f.named(e, f.set)
 		case "exceptions":
-			f.exceptions(e)
+			f.exceptions(e, &fleet.Exceptions)
+		case "bans":
+			fleet.Bans = f.banBounds(e)
+		case "share-bans":
+			fleet.ShareBans = f.shareBans(e)
 		case "roll-out":
 			f.rollOut(e, &fleet.RollOut)
 		}
 	}
+	f.boundShared(fleet)
 	if parts == nil {
 		if !f.lenient {
 			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "a fleet without parts")

@@ -51,7 +51,7 @@ func FuzzParse(f *testing.F) {
 		"version: 1\nnat:\n- map 192.0.2.1 to 192.0.2.2\n", "\ufeffversion: 1\r\n", "version: 1\nban: [\"192.0.2.1\", 'x']\nsets: {x: [::1]}\n",
 		"version: 1\nsets:\n  a: &a [*a]\n", "version: 1\nsets: {? a : [192.0.2.1]}\n", "version: 1\nsets:\n  a: |\n    192.0.2.1\n  b: >-\n    192.0.2.1\n",
 		"version: 1\ninclude: [{path: a.yaml, only: to 192.0.2.1}, b.yaml]\n", "version: 1\ncounters: false\n", "version: 1\nlog: netlink\n", "version: 1\nlayout: {memory: 64MiB, load: 1500ms}\n", "version: 1\nlayout: {memory: 1GiB}\n",
-		fleetTexts["fleet.yaml"], fleetTexts["parts/50-db.yaml"], fleetTexts["db-1.yaml"], guestTexts["db-1.yaml"], guestTexts["parts/60-vms.yaml"], "version: 1\nonly: guests app=shop\nrequires: [a]\n", "version: 1\nfleet: a\nroll-out: {stages: [1 per class, 2.50 %], probes: [tcp a:1, controller], halt: {failed: 1%}, freeze: Fri 16:00 - Mon 08:00 UTC, settle: none}\n", "version: 1\nfleet: a\nparts:\nsets: {a: {guests: not a, within: ::/0, except: b}}\n",
+		fleetTexts["fleet.yaml"], fleetTexts["parts/50-db.yaml"], fleetTexts["db-1.yaml"], guestTexts["db-1.yaml"], guestTexts["parts/60-vms.yaml"], "version: 1\nonly: guests app=shop\nrequires: [a]\n", "version: 1\nfleet: a\nroll-out: {stages: [1 per class, 2.50 %], probes: [tcp a:1, controller], halt: {failed: 1%}, freeze: Fri 16:00 - Mon 08:00 UTC, settle: none}\n", "version: 1\nfleet: a\nbans: {max: 500000, for: 7d, widest: [24, 48]}\nexceptions: {who: [a, 192.0.2.1], longest: 8h}\nshare-bans: {after: 3  hosts, for: 1h}\n", "version: 1\nfleet: a\nparts:\nsets: {a: {guests: not a, within: ::/0, except: b}}\n",
 		"version: 1\nservices: {a: \"tcp/\\x38\\x30\"}\n",
 	} {
 		f.Add([]byte(s))

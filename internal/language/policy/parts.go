@@ -89,7 +89,7 @@ func (f *file) top(doc *yaml.Node) {
 		case "never-ban":
 			f.policy.NeverBan = append(f.policy.NeverBan, f.bans(e)...)
 		case "exceptions":
-			f.exceptions(e)
+			f.exceptions(e, &f.policy.Exceptions)
 		case "tracking":
 			f.tracking(e.Value)
 		case "layout":

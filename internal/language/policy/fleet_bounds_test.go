@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sluice/internal/base/addrset"
+)
+
+func bounded(t *testing.T, keys string) (*Policy, error) {
+	t.Helper()
+	return (Reading{Texts: changed(map[string]string{"fleet.yaml": fleetTexts["fleet.yaml"] + keys}), View: &View{Host: "db-1"}}).Load("fleet.yaml")
+}
+
+// What a controller may ban, and whom it may let in, is what its fleet says, and nothing where
+// it says nothing.
+func TestFleetBounds(t *testing.T) {
+	p, err := bounded(t, "bans: {max: 10, for: 1d, widest: [20, 40]}\nshare-bans: {after: 3 hosts, for: 1h}\nexceptions: {who: [office, 192.0.2.0/24], longest: 8h}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := cmpopts.IgnoreTypes(Pos{})
+	if diff := gocmp.Diff(&BanBounds{Max: 10, For: 24 * time.Hour, Widest4: 20, Widest6: 40}, p.Fleet.Bans, at); diff != "" {
+		t.Error(diff)
+	}
+	if diff := gocmp.Diff(&ShareBans{After: 3, For: time.Hour}, p.Fleet.ShareBans, at); diff != "" {
+		t.Error(diff)
+	}
+	if p.Exceptions != nil || len(p.Fleet.Exceptions.Who) != 2 {
+		t.Errorf("%+v %+v", p.Exceptions, p.Fleet.Exceptions)
+	}
+	for _, test := range []struct {
+		what   string
+		length time.Duration
+		want   string // "": it may
+	}{
+		{"192.0.2.1", time.Hour, ""},
+		{"192.0.0.0/20", 24 * time.Hour, ""},
+		{"192.0.2.77-192.0.18.76", time.Hour, ""},
+		{"192.0.2.77-192.0.18.77", time.Hour, "fleet.yaml:7:1: 192.0.2.77-192.0.18.77 has more addresses than a /20"},
+		{"192.0.0.0/19", time.Hour, "more addresses than a /20"},
+		{"2001:db8::/40", time.Hour, ""},
+		{"2001:db8::/39", time.Hour, "more addresses than a /40"},
+		{"192.0.2.1", 0, "for at most 1d"},
+		{"192.0.2.1", 24*time.Hour + 1, "for at most 1d"},
+	} {
+		r, err := addrset.ParseRange(test.what)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.MayBan(r, test.length); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s for %s: %v, want %q", test.what, test.length, err, test.want)
+		}
+	}
+	one, _ := addrset.ParseRange("198.51.100.1")
+	in := func(is bool) func(addrset.Range) (bool, error) {
+		return func(addrset.Range) (bool, error) { return is, nil }
+	}
+	for want, err := range map[string]error{
+		"lets nobody in by its controller for longer than 8h": p.MayAllow(one, 9*time.Hour, in(true)),
+		"none of those that the policy lets in by its contro": p.MayAllow(one, time.Hour, in(false)),
+		"lets in for a time": p.MayAllow(one, 0, in(true)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := p.MayAllow(one, time.Hour, in(true)); err != nil {
+		t.Error(err)
+	}
+
+	if p, err = bounded(t, "bans:\n"); err != nil || p.Fleet.Bans.String() != "{max: 100000, for: 7d, widest: [24, 48]}" {
+		t.Fatal(err, p)
+	}
+	if p, err = bounded(t, ""); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"ban nobody": p.MayBan(one, time.Hour), "let nobody in": p.MayAllow(one, time.Hour, in(true))} {
+		if err == nil || !strings.Contains(err.Error(), "the fleet lets its controller "+what) || !strings.Contains(err.Error(), "write ") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFleetBoundsErrors(t *testing.T) {
+	for _, test := range [][2]string{
+		{"bans: none", "fleet.yaml:7:7: bans must be"},
+		{"bans: {max: 0}", "fleet.yaml:7:13: max must be above zero"},
+		{"bans: {max: 1000001}", "fleet.yaml:7:13: "},
+		{"bans: {for: 7}", "fleet.yaml:7:13: \"7\" is not a duration; add the unit, as in 7s"},
+		{"bans: {widest: 24}", "fleet.yaml:7:16: widest is two lengths of prefixes; write widest: [24, 48]"},
+		{"bans: {widest: [24]}", "fleet.yaml:7:16: widest is two"},
+		{"bans: {widest: [33, 48]}", "fleet.yaml:7:17: "},
+		{"bans: {widest: [24, 129]}", "fleet.yaml:7:21: "},
+		{"bans: {}\nbans: {}", "fleet.yaml:8:1: "},
+		{"exceptions: {who: [nobody]}", "fleet.yaml:7:20: "},
+		{"share-bans: {after: 3, for: 1h}", "fleet.yaml:7:21: \"3\" is no number of hosts; write as in 3 hosts"},
+		{"share-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:7:1: share-bans has the controller ban, and without bans it may not; write bans: {for: 2h}"},
+		{"bans: {for: 1h}\nshare-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:8:1: share-bans bans for 2h, and bans lets the controller ban for at most 1h"},
+		{"bans: {}\nshare-bans: {after: 3 hosts}", "fleet.yaml:8:1: "},
+	} {
+		want, hint, _ := strings.Cut(test[1], "; ")
+		if _, err := bounded(t, test[0]+"\n"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: %v, want %q and %q", test[0], err, want, hint)
+		}
+	}
+	text, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\nparts: b\nbans: {for:  168h, widest: [24,48]}\nshare-bans: {after:  3  hosts, for: 60m}\nexceptions: {longest: 1440m}\n"))
+	if want := "version: 1\nfleet: a\nparts: b\nbans: { for: 7d, widest: [24, 48] }\nshare-bans: { after: 3 hosts, for: 1h }\nexceptions: { longest: 1d }\n"; err != nil || string(text) != want {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
