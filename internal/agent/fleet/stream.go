@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
 
@@ -119,7 +120,7 @@ func (m *Member) hello(ctx context.Context) *wire.Hello {
 	trusted, report := m.Trust.State(), m.Report()
 	h := &wire.Hello{
 		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
-		Root: trusted.RootVersion, Members: m.membersHash(), Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
+		Root: trusted.RootVersion, Members: m.kept(trust.KindMembers), Guests: m.kept(trust.KindGuests), Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)
 	if err != nil {

@@ -49,6 +49,7 @@ type Controller struct {
 	issues     issues
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
+	documents  documents
 	regroup    chan struct{}
 }
 
@@ -71,6 +72,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	}
 	c := &Controller{Options: o, regroup: make(chan struct{}, 1)}
 	c.statuses.init()
+	c.documents.init()
 	c.driver.init()
 	c.contents.bundles = map[int64]*content{}
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
@@ -112,6 +114,9 @@ func (c *Controller) begin(ctx context.Context) error {
 		return err
 	}
 	if err := c.refresh(ctx); err != nil {
+		return err
+	}
+	if err := c.documents.follow(c.view.Load()); err != nil {
 		return err
 	}
 	if is.TargetsVersion > 0 {

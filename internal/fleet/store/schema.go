@@ -194,6 +194,14 @@ create table applied (
 	said text not null,
 	at bigint not null
 );
+`, `
+alter table guest add column leaving text not null default '[]';
+alter table guest add column revision bigint not null default 0;
+create table guest_claim (
+	what text not null primary key,
+	guest text not null references guest (id) on delete cascade
+);
+create index guest_claim_guest on guest_claim (guest);
 `}
 
 // version is that of the tables; 0: there are none.
