@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -47,4 +48,12 @@ func onDatabase(run func(ctx context.Context, cmd *cobra.Command, s *store.Store
 		}
 		return err
 	}
+}
+
+// shownDatabase is what to call a database: without its password.
+func shownDatabase(database string) string {
+	if u, err := url.Parse(database); err == nil {
+		return u.Redacted()
+	}
+	return "the database"
 }

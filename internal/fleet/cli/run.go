@@ -79,6 +79,9 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	if _, err := api.NewClient(dir).Status(ctx); err == nil { // before its keys and trust.json are used by two
 		return fmt.Errorf("%s: another controller runs in this directory", dir)
 	}
+	if err := restoredWhole(dir); err != nil {
+		return err
+	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {
 		return err

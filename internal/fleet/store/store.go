@@ -27,6 +27,7 @@ var (
 	ErrNewer    error = answerError("the database was made by a newer version of this program")
 	ErrOlder    error = answerError("the database was made by an older version of this program, and is brought up when the controller starts")
 	ErrForeign  error = answerError("the database holds tables of something else")
+	ErrNotEmpty error = answerError("the database is not empty")
 )
 
 // answerError is one of the errors above.
