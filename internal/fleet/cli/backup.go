@@ -129,12 +129,7 @@ func backUp(ctx context.Context, cmd *cobra.Command, s *store.Store, args []stri
 		w := cmd.ErrOrStderr()
 		fmt.Fprintf(w, "%s the controller's private keys are in %s, not encrypted\n", command.Paint(w, "33", "warning:"), args[0])
 	}
-	if len(report.Findings) > 0 && err == nil {
-		w := cmd.ErrOrStderr()
-		fmt.Fprintf(w, "%s %s\nhint: sluice-controller audit verify says more\n", command.Paint(w, "33", "warning:"), report.Findings[0].What)
-		return command.ErrFound
-	}
-	return err
+	return errors.Join(err, auditWarned(cmd, report))
 }
 
 func printBackedUp(cmd *cobra.Command, is backedUp, file string, size int64) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"filippo.io/age"
 
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/archive"
 	"sluice/internal/fleet/store"
 	"sluice/internal/lab/testnet"
@@ -239,4 +242,102 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Error("nothing was killed before it had ended")
 	}
 	end()
+}
+
+// TestMigrate: a fleet goes to PostgreSQL and back while its controller runs, which ends; killed
+// at any moment, one of both databases is the fleet's, and the next migration ends it.
+func TestMigrate(t *testing.T) {
+	if err := testnet.PostgresHere(); err != nil {
+		testnet.Lacks(t, "PostgreSQL", err)
+	}
+	var server testnet.Postgres
+	t.Cleanup(server.Stop)
+	ok(t, server.Start())
+	f, end := lives(t)
+	end()
+	dir := t.TempDir()
+	first, postgres, back := "sqlite:"+filepath.Join(f.dir, "fleet.db"), server.Address("postgres")+"&password=secret", "sqlite:"+filepath.Join(dir, "back.db")
+	for _, wrong := range [][2]string{{"sqlite:" + filepath.Join(dir, "none.db"), back}, {first, "mysql:x"}} {
+		run(t, 2, "migrate", "--from", wrong[0], "--to", wrong[1])
+	}
+	_, errOut := run(t, 2, "migrate", "--from", first, "--to", first)
+	has(t, errOut, "--to: the database is not empty")
+	hosts, _ := run(t, 0, "audit", "export", "--database", first)
+	for _, way := range [][2]string{{first, postgres}, {postgres, back}} {
+		var out, errOut bytes.Buffer
+		ended := make(chan int, 1)
+		go func() {
+			ended <- command.Run(Root(), []string{"run", "--dir", f.dir, "--database", way[0], "--listen", "127.0.0.1:0"}, nil, &out, &errOut)
+		}()
+		for {
+			if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		said, _ := run(t, 0, "migrate", "--from", way[0], "--to", way[1])
+		has(t, said, "moved the fleet example.net at revision ", "1 host, to ", "start its controllers with --database")
+		if strings.Contains(said, "secret") {
+			t.Error(said)
+		}
+		if status := <-ended; status != 2 {
+			t.Errorf("the controller on the database before ends with %d: %s", status, &errOut)
+		}
+		has(t, errOut.String(), "the fleet is in another database now: "+way[1][:8], "hint: --database names it")
+		_, refused := run(t, 2, "run", "--dir", f.dir, "--database", way[0], "--listen", "127.0.0.1:0")
+		has(t, refused, "the fleet is in another database now: "+way[1][:8], "hint: --database names it")
+		_, refused = run(t, 2, "audit", "export", "--database", way[0])
+		has(t, refused, "hint: --database names it")
+		is, _ := run(t, 0, "audit", "export", "--database", way[1])
+		if !strings.HasPrefix(is, hosts) || is == hosts {
+			t.Errorf("the audit is %s, and was %s", is, hosts)
+		}
+		hosts = is
+	}
+	defer f.serve(t, "--database", back)()
+	out, _ := run(t, 1, "hosts", "--dir", f.dir)
+	has(t, out, "web-1  offline")
+}
+
+func TestMigrateKilled(t *testing.T) {
+	f, end := lives(t)
+	end()
+	tries := 20
+	if testing.Short() {
+		tries = 5
+	}
+	from, killed := "sqlite:"+filepath.Join(f.dir, "fleet.db"), 0
+	for n := range tries {
+		to := "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
+		line := []string{"migrate", "--from", from, "--to", to}
+		cmd := exec.Command("sluice-controller", line...)
+		ok(t, cmd.Start())
+		time.Sleep(time.Duration(n*7%tries) * 150 * time.Millisecond / time.Duration(tries))
+		_ = cmd.Process.Kill()
+		if cmd.Wait() != nil {
+			killed++
+		}
+		usable := 0
+		for _, database := range []string{from, to} {
+			if s, err := store.OpenExisting(t.Context(), database); err == nil {
+				if _, err := s.Fleet(t.Context()); err == nil {
+					usable++
+				}
+				ok(t, s.Close())
+			}
+		}
+		if usable > 1 {
+			t.Fatal("both databases can be used")
+		}
+		if s, err := store.OpenExisting(t.Context(), to); err != nil || command.Run(Root(), []string{"audit", "export", "--database", to}, nil, io.Discard, io.Discard) != 0 {
+			run(t, 0, line...)
+		} else {
+			ok(t, s.Close())
+		}
+		run(t, 0, "audit", "verify", "--database", to)
+		from = to
+	}
+	if killed == 0 {
+		t.Error("nothing was killed before it had ended")
+	}
 }

@@ -207,12 +207,7 @@ func restoreDatabase(ctx context.Context, from *store.Store, database string, is
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, to.Close())
-		if path, is := strings.CutPrefix(database, "sqlite:"); is && err == nil {
-			err = handOver(filepath.Dir(path), path)
-		}
-	}()
+	defer func() { err = errors.Join(err, to.Close(), ownedByFolder(database)) }()
 	_, err = from.RestoreTo(ctx, to, operatorHere(), map[string]any{"at": is.At, "incarnation": is.Fleet.Incarnation, "revision": is.Fleet.Revision, "version": is.Version})
 	if !errors.Is(err, store.ErrNotEmpty) {
 		return err

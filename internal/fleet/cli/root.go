@@ -53,6 +53,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newAccess(),
 		newBackup(),
 		newRestore(),
+		newMigrate(),
 		command.NewCompletion("sluice-controller"),
 		command.NewVersion("sluice-controller"),
 		command.NewFetchRanges(),

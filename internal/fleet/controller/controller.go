@@ -51,6 +51,7 @@ type Controller struct {
 	listens    string
 	documents  documents
 	regroup    chan struct{}
+	moved      chan error // the database is the fleet's no more
 }
 
 // How long ending may take.
@@ -70,7 +71,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if o.Note == nil {
 		o.Note = func(error) {}
 	}
-	c := &Controller{Options: o, regroup: make(chan struct{}, 1)}
+	c := &Controller{Options: o, regroup: make(chan struct{}, 1), moved: make(chan error, 1)}
 	c.statuses.init()
 	c.documents.init()
 	c.driver.init()
@@ -202,6 +203,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
+	case err = <-c.moved:
 	}
 	draining, cancel := context.WithTimeout(work, drainTime)
 	defer cancel()

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -171,6 +172,10 @@ func (c *Controller) follow(ctx context.Context) {
 		c.answered(err)
 		if err == nil {
 			err = c.refresh(ctx)
+		}
+		if errors.Is(err, store.ErrMoved) {
+			c.moved <- err
+			return
 		}
 		if err != nil {
 			select {

@@ -32,7 +32,9 @@ func (s *Store) RestoreTo(ctx context.Context, to *Store, who string, diff any) 
 func (s *Store) copyTo(ctx context.Context, to *Store, last func(*tx) error) (out Copied, err error) {
 	return out, to.write(ctx, func(t *tx) error {
 		err := s.consistent(ctx, func(from querier) (err error) {
-			out, err = s.copyAll(ctx, from, t)
+			if out.Fleet, err = s.fleet(ctx, from); err == nil {
+				out.Rows, err = s.copyAll(ctx, from, t)
+			}
 			return err
 		})
 		if err != nil {
@@ -42,15 +44,12 @@ func (s *Store) copyTo(ctx context.Context, to *Store, last func(*tx) error) (ou
 	})
 }
 
-func (s *Store) copyAll(ctx context.Context, from querier, to *tx) (out Copied, err error) {
-	if out.Fleet, err = s.fleet(ctx, from); err != nil {
-		return out, err
-	}
+func (s *Store) copyAll(ctx context.Context, from querier, to *tx) (map[string]int64, error) {
 	tables, err := s.inOrder(ctx, from)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	out.Rows = map[string]int64{}
+	out := map[string]int64{}
 	for _, table := range tables {
 		columns, err := s.columns(ctx, from, table)
 		if err != nil {
@@ -74,7 +73,7 @@ func (s *Store) copyAll(ctx context.Context, from querier, to *tx) (out Copied, 
 		if wrote != read {
 			return out, fmt.Errorf("table %s: %d rows were read, and what was written of them reads otherwise (%d rows)", table, read.n, wrote.n)
 		}
-		out.Rows[table] = read.n
+		out[table] = read.n
 	}
 	return out, nil
 }
@@ -102,6 +101,7 @@ func (s *Store) columns(ctx context.Context, q querier, table string) ([]string,
 	}
 	defer func() { _ = rows.Close() }()
 	names, err := rows.Columns()
+	names = slices.DeleteFunc(names, func(name string) bool { return table == "fleet" && name == "moved" }) // of the database, not of the fleet
 	for i, name := range names {
 		names[i] = `"` + name + `"`
 	}

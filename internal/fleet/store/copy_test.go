@@ -56,6 +56,8 @@ func filled(t *testing.T, s *Store) (tables []string) {
 			_, _ = s.writer.ExecContext(t.Context(), "insert into "+table+" values ("+strings.Join(values, ", ")+")")
 		}
 	}
+	_, err := s.writer.ExecContext(t.Context(), "update fleet set moved = ''")
+	is(t, "not moved", err, nil)
 	return tables
 }
 
@@ -121,5 +123,62 @@ func TestCopyMeanwhile(t *testing.T) {
 		if n := len(good[[]Host](t)(to.Hosts(t.Context()))); n != 2 {
 			t.Errorf("%d hosts", n)
 		}
+	})
+}
+
+// TestMove: a fleet goes to another database, and nobody changes anything in the one before;
+// a move that died is done by the next, wherever it was.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, from, to *Store) {
+		ctx := t.Context()
+		fleet(t, from)
+		enrolled(t, from, "web-1")
+		published(t, from, 1)
+		is(t, "desired", from.SetDesired(ctx, operator, "desired.test", []Desired{{Host: "web-1", Bundle: 1}}), nil)
+		before := good[Snapshot](t)(from.Snapshot(ctx))
+		other := open(t, sqliteDatabase(t))
+		fleet(t, other)
+		_, err := from.MoveTo(ctx, other, operator, "old", "other")
+		is(t, "into a fleet", err, ErrNotEmpty)
+		same(t, "snapshot", good[Snapshot](t)(from.Snapshot(ctx)), before)
+
+		// Died between the two commits, and after the second.
+		for _, state := range []string{"", "new"} {
+			_, err = from.MoveTo(ctx, to, operator, "old", "new")
+			is(t, "move", err, nil)
+			for s, moved := range map[*Store]string{from: state, to: coming} {
+				_, err = s.writer.ExecContext(ctx, s.text("update fleet set moved = $1"), moved)
+				is(t, "set", err, nil)
+			}
+			_, err = to.Fleet(ctx)
+			is(t, "one that has not come whole", err, ErrComing)
+			is(t, "a change of it", to.Revoke(ctx, operator, "web-1", "x"), ErrComing)
+		}
+		_, err = from.MoveTo(ctx, to, operator, "old", "elsewhere")
+		is(t, "elsewhere", err, ErrMoved)
+
+		_, err = from.MoveTo(ctx, to, operator, "old", "new")
+		is(t, "move", err, nil)
+		after := good[Snapshot](t)(to.Snapshot(ctx))
+		after.Fleet.Head = before.Fleet.Head
+		same(t, "snapshot", after, before)
+		report := good[Report](t)(to.Verify(ctx, before.Fleet.Head))
+		same(t, "findings", report.Findings, []Finding{})
+		same(t, "entries", report.Entries, before.Fleet.Head.Seq+1)
+
+		_, err = from.Fleet(ctx)
+		is(t, "the one before", err, ErrMoved)
+		if !strings.Contains(fmt.Sprint(err), "new") {
+			t.Error(err)
+		}
+		_, err = from.Wait(ctx, before.Fleet.Revision)
+		is(t, "who waits", err, ErrMoved)
+		_, err = from.Changes(ctx, 0)
+		is(t, "who reads", err, ErrMoved)
+		is(t, "who writes", from.Revoke(ctx, operator, "web-1", "x"), ErrMoved)
+		_, err = from.MoveTo(ctx, to, operator, "old", "new")
+		is(t, "a second time", err, ErrMoved)
+		is(t, "the new one", to.Revoke(ctx, operator, "web-1", "x"), nil)
 	})
 }

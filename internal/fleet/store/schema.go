@@ -203,6 +203,8 @@ create table guest_claim (
 	guest text not null references guest (id) on delete cascade
 );
 create index guest_claim_guest on guest_claim (guest);
+`, `
+alter table fleet add column moved text not null default '';
 `}
 
 // schemaTable has one row, the version of the tables.
