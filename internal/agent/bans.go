@@ -16,6 +16,7 @@ const (
 // keeper is what bans again and again; apply.Keeper is one.
 type keeper interface {
 	Ban(ctx context.Context, group []apply.Asked) []apply.Answered
+	BanFleet(ctx context.Context, in apply.FleetBanning) (*apply.FleetBanned, error)
 	Rest(ctx context.Context)
 	Close(ctx context.Context)
 }
@@ -65,13 +66,20 @@ func (k *kept) ban(first *toBan) {
 	for i, b := range k.group {
 		asked[i] = b.Asked
 	}
+	k.does(func(by keeper) {
+		for i, a := range by.Ban(k.ctx, asked) {
+			k.group[i].done <- a
+		}
+	})
+	clear(k.group)
+	k.group = k.group[:0]
+}
+
+func (k *kept) does(f func(keeper)) {
 	if k.by == nil {
 		k.by = k.keep(k.tellingAll())
 	}
-	for i, a := range k.by.Ban(k.ctx, asked) {
-		k.group[i].done <- a
-	}
-	clear(k.group)
+	f(k.by)
 	k.resting = time.After(restTime)
 }
 

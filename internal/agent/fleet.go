@@ -133,7 +133,10 @@ func (s *space) found(findings []apply.Finding) {
 
 // fleetEngine is the engine as a fleet has it do its work: by a process for each change, as
 // who asks by the socket has it.
-type fleetEngine struct{ *space }
+type fleetEngine struct {
+	*space
+	judged *engine.Subject // by which bans were judged last; of the goroutine inside of the namespace
+}
 
 // byFleet is who has changed the firewall.
 var byFleet = apply.Author{Via: "fleet"}

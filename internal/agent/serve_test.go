@@ -45,6 +45,10 @@ func (w *wall) History() (*apply.History, error) { return &apply.History{Boot: 3
 
 func (w *wall) Text(n int) (*apply.Text, error) { return nil, &apply.MissingError{Generation: n} }
 
+func (w *wall) BanFleet(context.Context, apply.FleetBanning) (*apply.FleetBanned, error) {
+	return &apply.FleetBanned{Proved: true}, nil
+}
+
 func (w *wall) Ban(_ context.Context, group []apply.Asked) []apply.Answered {
 	var out []apply.Answered
 	for _, a := range group {

@@ -26,6 +26,7 @@ type space struct {
 	end        context.CancelCauseFunc
 	work       chan func()
 	bans       chan *toBan
+	keeping    chan func(keeper) // what the keeper of bans does besides
 	meter      *engine.Meter
 	look       chan func()                      // work, with all that is kept of bans noted before
 	log        atomic.Pointer[keptLog]          // nil: nothing is kept
@@ -36,7 +37,7 @@ type space struct {
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
-	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
+	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keeping: make(chan func(keeper)), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	s.meter = s.newMeter()
 	return s
@@ -105,6 +106,8 @@ func (s *space) run() error {
 				f()
 			case b := <-s.bans:
 				k.ban(b)
+			case f := <-s.keeping:
+				k.does(f)
 			case <-k.resting:
 				k.rest()
 			case <-s.ctx.Done():

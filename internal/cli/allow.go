@@ -69,7 +69,8 @@ func newDisallow() *cobra.Command {
 		Use:   "disallow ADDRESS|PREFIX|RANGE [SERVICE]",
 		Short: "Lift what \"sluice allow\" let in",
 		Long: `Lifts the exceptions of an address, prefix or range: that for one service, or without
-SERVICE all. Connections that began under it go on; "sluice ban" ends them.
+SERVICE all. Connections that began under it go on; "sluice ban" ends them. Whom the
+fleet of the host lets in, "sluice-controller disallow" lifts.
 
 Where somebody who is logged in over ssh could not come back, nothing is changed unless
 --force is given.
@@ -137,8 +138,9 @@ func endText(e apply.Exception, forGood string) string {
 func newAllows() *cobra.Command {
 	return &cobra.Command{
 		Use:   "allows",
-		Short: "List whom commands let in: to what, until when, by whom, why",
-		Long: `Lists the exceptions that "sluice allow" made and that hold: which address may reach
+		Short: "List whom commands and the fleet let in: to what, until when, by whom, why",
+		Long: `Lists the exceptions that "sluice allow" made and that hold, and those of the fleet that
+the host is of, "via fleet": which address may reach
 what, until when, who let it in, when and why. How many packets came by each, "sluice
 status" says by line, as "exceptions:1".
 ` + filesHelp + `

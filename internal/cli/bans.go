@@ -20,9 +20,10 @@ import (
 func newBans() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bans",
-		Short: "List what is banned by command and by limits: until when, by whom, why, hits",
-		Long: `Lists the bans that came by command and those that a limit of the policy made
-("then ban"; which one is said where the policy has but one), sorted by address:
+		Short: "List what is banned by command, by limits and by the fleet: until when, by whom, why, hits",
+		Long: `Lists the bans that came by command, those that a limit of the policy made
+("then ban"; which one is said where the policy has but one), and those of the fleet
+that the host is of, "via fleet"; sorted by address:
 until when each holds, how many packets it has
 dropped since rules were first loaded, who banned it, when and why. Packets are
 counted for each address; of prefixes that overlap, the hits are those of both.

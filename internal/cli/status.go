@@ -385,7 +385,7 @@ func whoText(a apply.Author) string {
 	if a.Via != "" {
 		text += " via " + a.Via
 	}
-	return text
+	return strings.TrimSpace(text)
 }
 
 // graceText says how long connections pass that nobody knows.

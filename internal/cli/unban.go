@@ -18,12 +18,14 @@ func newUnban() *cobra.Command {
 		Long: `Lifts the bans of the given addresses, prefixes and ranges, and all bans that lie
 within one of them; "sluice unban 0.0.0.0/0 ::/0" lifts every one. Bans that a
 limit of the policy made ("then ban") are lifted too. Of a banned prefix or
-country no part can be lifted. What the policy itself bans is not touched.
+country no part can be lifted. What the policy itself bans is not touched, nor what
+the fleet of the host bans: "sluice-controller unban" lifts that. A host that has left
+its fleet keeps its bans until their time is up, and lifts them as any other.
 ` + banInputHelp + `
 ` + filesHelp + `
 
-Exit status: 0 lifted, 1 some of it or all was not banned and the rest is lifted, 2
-bad use, or it failed.`,
+Exit status: 0 lifted, 1 some of it or all was not banned, or the fleet bans it, and the
+rest is lifted, 2 bad use, or it failed.`,
 		Example: `  sluice unban 203.0.113.7
   sluice unban 0.0.0.0/0 ::/0`,
 		Args:              cobra.ArbitraryArgs,
@@ -45,10 +47,10 @@ bad use, or it failed.`,
 			}
 			if optionsOf(cmd).json {
 				err = command.PrintJSON(cmd.OutOrStdout(), out)
-			} else if out.Lifted > 0 || len(out.NotThere) == 0 {
+			} else if out.Lifted > 0 || len(out.NotThere)+len(out.OfFleet) == 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", english.Plural(out.Lifted, "ban"))
 			}
-			if err == nil && len(out.NotThere) > 0 {
+			if err == nil && len(out.NotThere)+len(out.OfFleet) > 0 {
 				return command.Found(notBannedText(out))
 			}
 			return err
@@ -67,6 +69,9 @@ func notBannedText(out *apply.Banned) string {
 			break
 		}
 		fmt.Fprintf(&b, "not banned: %s\n", text)
+	}
+	if n := len(out.OfFleet); n > 0 {
+		fmt.Fprintf(&b, "banned by the fleet, which lifts it: %s\nhint: on a controller, sluice-controller unban %s\n", english.Few(out.OfFleet, shownRefusals), out.OfFleet[0])
 	}
 	return strings.TrimRight(b.String(), "\n")
 }

@@ -131,12 +131,19 @@ func (h *Host) permitted(ctx context.Context, running *Subject, in Allowing) err
 	if in.Bounded && running.Policy.Exceptions == nil {
 		return UnboundedError{}
 	}
-	return running.Policy.MayExcept(in.What, in.For, h.whoMay(ctx, running))
+	return running.Policy.MayExcept(in.What, in.For, h.whoMay(ctx, running).of(running.Policy.Exceptions))
+}
+
+// inWho says whether bounds name an address among who may be let in.
+type inWho func(*policy.ExceptionBounds, addrset.Range) (bool, error)
+
+func (w inWho) of(b *policy.ExceptionBounds) func(addrset.Range) (bool, error) {
+	return func(what addrset.Range) (bool, error) { return w(b, what) }
 }
 
 // whoMay says whether the running policy names an address among who may be let in.
-func (h *Host) whoMay(ctx context.Context, running *Subject) func(addrset.Range) (bool, error) {
-	return among(running.Policy, func() (*resolve.Resolved, error) { return h.runningResolved(ctx, running) })
+func (h *Host) whoMay(ctx context.Context, running *Subject) inWho {
+	return among(func() (*resolve.Resolved, error) { return h.runningResolved(ctx, running) })
 }
 
 // runningResolved is what the names of the running policy stand for on the host that it was
@@ -151,28 +158,29 @@ func (h *Host) runningResolved(ctx context.Context, running *Subject) (*resolve.
 	return from.Resolve(ctx, running.Policy, facts)
 }
 
-// among says whether a policy, which is resolved when that is first asked, names an address
-// among who may be let in.
-func among(p *policy.Policy, resolved func() (*resolve.Resolved, error)) func(addrset.Range) (bool, error) {
-	who := sync.OnceValues(func() (who addrset.Set, err error) {
-		r, err := resolved()
-		if err != nil {
-			return who, err
-		}
-		for _, w := range p.Exceptions.Who {
-			for _, item := range w.Items {
-				if set := r.Sets[item.Name]; set != nil {
-					who = who.Union(set.Addresses)
-				} else if item.Name == "" {
-					who = who.Union(addrset.Of(item.Literal))
+// among is inWho of a policy, which is resolved when that is first asked.
+func among(resolved func() (*resolve.Resolved, error)) inWho {
+	once := sync.OnceValues(resolved)
+	known := map[*policy.ExceptionBounds]addrset.Set{}
+	return func(b *policy.ExceptionBounds, what addrset.Range) (bool, error) {
+		all, is := known[b]
+		if !is {
+			r, err := once()
+			if err != nil {
+				return false, err
+			}
+			for _, w := range b.Who {
+				for _, item := range w.Items {
+					if set := r.Sets[item.Name]; set != nil {
+						all = all.Union(set.Addresses)
+					} else if item.Name == "" {
+						all = all.Union(addrset.Of(item.Literal))
+					}
 				}
 			}
+			known[b] = all
 		}
-		return who, nil
-	})
-	return func(what addrset.Range) (bool, error) {
-		all, err := who()
-		return err == nil && all.ContainsSet(addrset.Of(what)), err
+		return all.ContainsSet(addrset.Of(what)), nil
 	}
 }
 
@@ -181,33 +189,21 @@ const mostRefused = 10
 
 // admitted are those that a policy would let in now, and what is in sets, among those that hold; refused says which
 // it would not, and why.
-func admitted(p *policy.Policy, hold []apply.Exception, inWho func(addrset.Range) (bool, error)) (in []apply.Exception, refused string, err error) {
+func admitted(p *policy.Policy, hold []apply.Exception, who inWho) (in []apply.Exception, refused string, err error) {
 	var lines []string
+	ofFleet := false
 	for _, e := range apply.LiveExceptions(hold, time.Now()) {
 		if e.Set != "" {
 			in = append(in, e)
 			continue
 		}
-		what, err := addrset.ParseRange(e.What)
-		if err != nil {
-			return nil, "", err
-		}
-		length := time.Duration(0)
-		if !e.Until.IsZero() {
-			length = max(e.Until.Sub(e.Since)-time.Second, time.Second) // both are rounded, away from each other
-		}
-		var failed error // of resolving, which is a *policy.Error too
-		err = p.MayExcept(what, length, func(what addrset.Range) (bool, error) {
-			is, err := inWho(what)
-			failed = err
-			return is, err
-		})
-		var why *policy.Error
+		why, err := admits(p, e, who)
 		switch {
-		case failed == nil && errors.As(err, &why):
-			lines = append(lines, fmt.Sprintf("\n  %s: %s: %s", e.Text(), why.Pos, why.Message))
 		case err != nil:
 			return nil, "", err
+		case why != "":
+			lines = append(lines, "\n  "+e.Text()+": "+why)
+			ofFleet = ofFleet || e.ID != ""
 		default:
 			in = append(in, e)
 		}
@@ -219,7 +215,41 @@ func admitted(p *policy.Policy, hold []apply.Exception, inWho func(addrset.Range
 	if n > mostRefused {
 		lines = append(lines[:mostRefused], fmt.Sprintf("\n  and %d more", n-mostRefused))
 	}
-	return in, english.Plural(n, "exception") + " by command that the policy forbids, and leaves out" + strings.Join(lines, ""), nil
+	by := " by command"
+	if ofFleet {
+		by = ""
+	}
+	return in, english.Plural(n, "exception") + by + " that the policy forbids, and leaves out" + strings.Join(lines, ""), nil
+}
+
+// admits says why a policy forbids an exception; "" where it does not.
+func admits(p *policy.Policy, e apply.Exception, who inWho) (string, error) {
+	what, err := addrset.ParseRange(e.What)
+	if err != nil {
+		return "", err
+	}
+	length := time.Duration(0)
+	if !e.Until.IsZero() {
+		length = max(e.Until.Sub(e.Since)-time.Second, time.Second) // both are rounded, away from each other
+	}
+	may, bounds := p.MayExcept, p.Exceptions
+	if e.ID != "" {
+		if p.Fleet == nil {
+			return "the policy is none of the fleet that lets it in", nil
+		}
+		may, bounds = p.MayAllow, p.Fleet.Exceptions
+	}
+	var failed error // of resolving, which is a *policy.Error too
+	err = may(what, length, func(what addrset.Range) (bool, error) {
+		is, err := who(bounds, what)
+		failed = err
+		return is, err
+	})
+	var why *policy.Error
+	if failed == nil && errors.As(err, &why) {
+		return fmt.Sprintf("%s: %s", why.Pos, why.Message), nil
+	}
+	return "", err
 }
 
 // NotAllowedError says that somebody is not let in by command.
@@ -232,6 +262,12 @@ func (e *NotAllowedError) Error() string {
 	return fmt.Sprintf("%s is not let in to %s by command", e.What, e.Service)
 }
 
+// FleetAllowsError says that the fleet of the host lets somebody in, which no command of the
+// host lifts.
+type FleetAllowsError struct{ What string }
+
+func (e *FleetAllowsError) Error() string { return e.What + " is let in by the fleet of this host" }
+
 // Disallow lifts what lets an address in: to one service, or without one to all.
 func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if h.Netns != nil {
@@ -241,12 +277,25 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if err != nil {
 		return nil, err
 	}
+	member, err := h.Membership()
+	if err != nil {
+		return nil, err
+	}
+	ofFleet := false
 	asked := func(e apply.Exception) bool {
-		return e.Set == "" && e.What == in.What.String() && (in.Service == "" || e.Service == service)
+		is := e.Set == "" && e.What == in.What.String() && (in.Service == "" || e.Service == service)
+		if is && e.ID != "" && member != nil { // a host that has left its fleet lifts what that let in
+			ofFleet = true
+			return false
+		}
+		return is
 	}
 	next := slices.DeleteFunc(slices.Clone(hold), asked)
 	lifted := slices.DeleteFunc(with(apply.LetIn(hold), apply.LetIn(running.Runs.Exceptions)), func(e apply.Exception) bool { return !asked(e) })
-	if len(lifted) == 0 {
+	switch {
+	case len(lifted) == 0 && ofFleet:
+		return nil, &FleetAllowsError{in.What.String()}
+	case len(lifted) == 0:
 		return nil, &NotAllowedError{in.What.String(), in.Service}
 	}
 	out, err := h.excepted(ctx, running, hold, next, in.Force)
@@ -323,7 +372,7 @@ func (h *Host) takeExceptions(ctx context.Context) error {
 // except puts the exceptions that hold before the rules of a policy that is applied, but for
 // those that it forbids.
 func (p *preparation) except(ctx context.Context) (err error) {
-	p.Exceptions, p.refused, err = admitted(p.Policy, p.hold, among(p.Policy, func() (*resolve.Resolved, error) {
+	p.Exceptions, p.refused, err = admitted(p.Policy, p.hold, among(func() (*resolve.Resolved, error) {
 		return p.Sources.Resolve(ctx, p.Policy, p.Facts)
 	}))
 	if err == nil {
@@ -334,7 +383,7 @@ func (p *preparation) except(ctx context.Context) (err error) {
 
 // except puts exceptions that hold before the rules of a policy that is asked about.
 func (s *Subject) except(ctx context.Context, hold []apply.Exception) error {
-	in, _, err := admitted(s.Policy, hold, among(s.Policy, func() (*resolve.Resolved, error) {
+	in, _, err := admitted(s.Policy, hold, among(func() (*resolve.Resolved, error) {
 		err := s.Resolve(ctx)
 		return s.Resolved, err
 	}))

@@ -101,6 +101,8 @@ func hintOf(err error, here string) string {
 		return "sluice-controller sign takes what its server has now into the next bundle; with refresh: TIME in the policy hosts ask by themselves"
 	case *engine.NoLivingSetError:
 		return livingHint(e)
+	case *engine.FleetAllowsError:
+		return "on a controller, sluice-controller disallow " + e.What
 	case *engine.NotAllowedError:
 		return fmt.Sprintf("sluice allows%s lists who is", here)
 	case *engine.OldGenerationError:

@@ -182,6 +182,9 @@ type Allows = []struct {
 	// By Who made a change, from where and why.
 	By Author `json:"by"`
 
+	// Id of one of the fleet, its ID there
+	Id string `json:"id,omitempty"`
+
 	// InForce whether the rules that run have it
 	InForce bool `json:"in-force"`
 
@@ -379,6 +382,9 @@ type Event = apply.Event
 type Exception struct {
 	// By Who made a change, from where and why.
 	By Author `json:"by"`
+
+	// Id of one of the fleet, its ID there
+	Id string `json:"id,omitempty"`
 
 	// OverBan it holds before bans too
 	OverBan bool `json:"over-ban,omitempty"`

@@ -32,6 +32,7 @@ func (m *Member) relabel(order []byte) {
 	m.Labels, m.unlabelled = labels, ""
 	m.mu.Unlock()
 	m.update(func(s *State) { s.Labels = wire.Hash(order) })
+	nudge(m.lives.wake)
 }
 
 // labels are those that the host has now.

@@ -20,6 +20,8 @@ type Controllers interface {
 	Metadata(ctx context.Context) (*wire.Trust, error)
 	// Blob gives what has a hash, of at most so many bytes; from is a blob that is here, or nil.
 	Blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error)
+	// Living gives what wire.Client.Living does.
+	Living(ctx context.Context, has wire.Living, from string) (*wire.Live, error)
 	// Reach says whether a connection that is made now gets an answer.
 	Reach(ctx context.Context) error
 }
@@ -48,6 +50,9 @@ type Engine interface {
 	Verify(ctx context.Context) (differs string, err error)
 	// Facts are those of the host, as JSON, without who is logged in.
 	Facts(ctx context.Context) ([]byte, error)
+	// Live brings bans and allows into force beside those of the host, within the bounds of the
+	// policy that runs. The error is of what is tried again, the whole of it.
+	Live(ctx context.Context, change *Living) (*Lived, error)
 	// Probe tries one, but for "controller".
 	Probe(ctx context.Context, probe string) error
 }
@@ -130,6 +135,7 @@ type Member struct {
 	unlabelled string        // why the order of labels that it shows is not taken
 	soon       chan struct{} // what is not taken is asked for again before the next poll
 	running    sync.WaitGroup
+	lives      lives
 }
 
 // Run follows the fleet until the context ends.
@@ -138,6 +144,7 @@ func (m *Member) Run(ctx context.Context) error {
 	m.observe(ctx)
 	m.running.Go(func() { m.connect(ctx) })
 	m.running.Go(func() { m.poll(ctx) })
+	m.running.Go(func() { m.liveAll(ctx) })
 	m.pursueAll(ctx)
 	m.running.Wait()
 	return nil
@@ -147,6 +154,7 @@ func (m *Member) Run(ctx context.Context) error {
 // may come before Run.
 func (m *Member) begun() {
 	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	m.lives.wake, m.lives.tell = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.load()
 }
 
@@ -308,6 +316,7 @@ func (m *Member) poll(ctx context.Context) {
 		stop()
 		nudge(m.wake)
 		nudge(m.tell)
+		m.lives.behind()
 	}
 }
 

@@ -115,6 +115,11 @@ func (n *Network) Desired(ctx context.Context) (*wire.Desired, error) {
 	return asked(ctx, n, func(c *wire.Client) (*wire.Desired, error) { return c.Desired(ctx) })
 }
 
+// Living asks for bans and allows.
+func (n *Network) Living(ctx context.Context, has wire.Living, from string) (*wire.Live, error) {
+	return asked(ctx, n, func(c *wire.Client) (*wire.Live, error) { return c.Living(ctx, has, from) })
+}
+
 // Metadata asks for what is signed.
 func (n *Network) Metadata(ctx context.Context) (*wire.Trust, error) {
 	return asked(ctx, n, func(c *wire.Client) (*wire.Trust, error) { return c.Trust(ctx) })
@@ -171,7 +176,7 @@ func keepKey(dir string, key []byte, chain string) error {
 func forget(dir string, names ...string) error {
 	var errs []error
 	for _, name := range names {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

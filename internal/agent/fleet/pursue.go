@@ -261,7 +261,6 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 func (m *Member) confirmed(d *wire.Desired) {
 	m.update(func(s *State) {
 		s.Report.State, s.Report.Error, s.Done = wire.StateConfirmed, "", s.Aim
-		s.Report.Members, s.Report.Guests = s.Aim.Members, s.Aim.Guests
 	})
 	m.prune(d.Bundle)
 }
@@ -319,6 +318,7 @@ func (m *Member) observe(ctx context.Context) {
 		}
 		r.Running, r.Generation, r.Mark = running, generation, now.Mark
 	})
+	nudge(m.lives.wake) // they are judged by what runs
 }
 
 // reprove says since when what runs again is proved.
@@ -349,6 +349,8 @@ func (m *Member) Found(differs string) {
 	}
 	m.report(func(r *wire.Report) {
 		if r.Drift = differs; differs != "" {
+			m.wasProved(false)
+			nudge(m.lives.wake)
 			r.Proved = time.Time{}
 			return
 		}

@@ -41,6 +41,7 @@ type stage struct {
 	dead     bool     // what is connected does not answer
 	tampered bool     // blobs come wrong
 	fetched  []string // hashes of blobs, each with that of the blob it may be made of
+	log      livingLog
 }
 
 func must[T any](v T, err error) T {
@@ -298,6 +299,8 @@ func (c *stream) Send(_ context.Context, m *wire.Message) error {
 		c.in <- &wire.Message{Desired: &d}
 	case m.Report != nil:
 		c.reports = append(c.reports, *m.Report)
+	case m.LiveApplied != nil:
+		c.log.applied = *m.LiveApplied
 	}
 	return nil
 }
@@ -349,6 +352,7 @@ type kernel struct {
 	differs string   // from what it was given
 	loaded  int
 	seen    []string // what was applied, whatever became of it
+	living  livingKernel
 }
 
 func (k *kernel) back() {

@@ -31,6 +31,7 @@ type State struct {
 	Reached time.Time `json:"reached,omitzero"`
 	Lost    time.Time `json:"lost,omitzero"`
 	Why     string    `json:"why,omitempty"` // with Lost
+	Living  living    `json:"living,omitzero"`
 }
 
 // aim is what is pursued, and once alone. The numbers of roll-outs come again in another
@@ -39,18 +40,14 @@ type aim struct {
 	Incarnation int64  `json:"incarnation,omitempty"`
 	Bundle      int64  `json:"bundle,omitempty"`
 	Rollout     int64  `json:"rollout,omitempty"`
-	Members     string `json:"members,omitempty"` // the contents of the documents
-	Guests      string `json:"guests,omitempty"`
-	Labels      string `json:"labels,omitempty"` // hash of the order that was taken; "": the token gave them
+	Members     string `json:"members,omitempty"` // hash of the document
+	Labels      string `json:"labels,omitempty"`  // hash of the order that was taken; "": the token gave them
 }
 
 func (s *State) aimOf(d *wire.Desired) aim {
 	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Bundle, Rollout: d.Rollout, Labels: s.Labels}
 	if d.Members != nil {
-		a.Members = d.Members.Content
-	}
-	if d.Guests != nil {
-		a.Guests = d.Guests.Content
+		a.Members = d.Members.Sha256
 	}
 	return a
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
 
@@ -92,6 +91,8 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { end(m.tellAll(ctx, s)) })
+	nudge(m.lives.tell)
+	parts.Go(func() { end(m.tellLiving(ctx, s)) })
 	parts.Go(func() { end(m.ping(ctx, s)) })
 	defer context.AfterFunc(ctx, s.Cut)()
 	for first := true; ; first = false {
@@ -117,10 +118,10 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 }
 
 func (m *Member) hello(ctx context.Context) *wire.Hello {
-	trusted, report := m.Trust.State(), m.Report()
+	trusted, report, living := m.Trust.State(), m.Report(), m.now().Living.At
 	h := &wire.Hello{
 		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
-		Root: trusted.RootVersion, Members: m.kept(trust.KindMembers), Guests: m.kept(trust.KindGuests), Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
+		Root: trusted.RootVersion, Members: m.membersHash(), Living: &living, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)
 	if err != nil {
@@ -221,6 +222,8 @@ func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream) error {
 		}
 	case in.Desired != nil:
 		m.take(in.Desired)
+	case in.Live != nil:
+		m.lives.hear(in.Live)
 	case in.Ask != nil && in.Ask.What == wire.QuestionFacts:
 		facts, err := m.Engine.Facts(ctx)
 		if err != nil {

@@ -47,6 +47,10 @@ type Order struct {
 	Files bool `json:"files,omitempty"`
 }
 
+// AllowFleet is the operation by which the agent lets in whom the fleet does; nobody asks for it
+// from outside.
+const AllowFleet = "allowFleet"
+
 // Do does it. The process is there for nothing else: it goes to the caller's directory.
 func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	switch o.Operation {
@@ -85,6 +89,16 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 				return nil, err
 			}
 			return d.Disallow(ctx, engine.Allowing{What: what, Service: in.Service, Force: in.Force})
+		})
+	case AllowFleet:
+		return with(o, func(in engine.FleetAllowing) (any, error) {
+			h, is := d.(interface {
+				AllowFleet(ctx context.Context, in engine.FleetAllowing) (*engine.FleetAllowed, error)
+			})
+			if !is {
+				return nil, fmt.Errorf("%T lets nobody in for a fleet", d)
+			}
+			return h.AllowFleet(ctx, in)
 		})
 	case "livingSets":
 		return d.LivingSets(ctx)

@@ -30,6 +30,7 @@ type Banned struct {
 	Refused  []Refused `json:"refused,omitempty"`
 	InForce  bool      `json:"in-force"` // the kernel has it, and asks it
 	NotThere []string  `json:"not-banned,omitempty"`
+	OfFleet  []string  `json:"of-fleet,omitempty"` // what its fleet bans, and this host does not lift
 	Lifted   int       `json:"lifted,omitempty"`
 	Given    int       `json:"given,omitempty"` // of what was asked, each counted once
 	Notes    []string  `json:"notes,omitempty"`
@@ -137,6 +138,9 @@ func (s *session) banning(in Banning, countries map[string]*bans.Country, spared
 	if have != nil {
 		longer = map[key]time.Time{}
 		for _, b := range have.Live(now).All() {
+			if b.ID != "" {
+				continue // the fleet may lift it
+			}
 			k := key{what: b.What}
 			if b.Country != nil {
 				k = key{country: b.Country.Code}

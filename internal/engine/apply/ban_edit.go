@@ -37,9 +37,13 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return s.nothingDone(err)
 	}
 	s.point("ban journal")
+	to, err := s.outcome(c, add, lift, now)
+	if err != nil {
+		return errors.Join(err, journal.Undo(before))
+	}
 	// Of a country all is compared with the kernel.
 	settled = settled && len(e.Countries) == 0 && e.LiftedCountries == ""
-	if err := s.bring(ctx, c, settled, add, lift, now); err != nil {
+	if err := s.bring(ctx, c, settled, to.add, to.lift, now); err != nil {
 		if undo := journal.Undo(before); undo != nil {
 			return fmt.Errorf("%w\n  and the journal keeps it: %w", err, undo)
 		}
@@ -49,12 +53,24 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 	if err := journal.Settle(); err != nil {
 		return err
 	}
-	to := ""
-	if settled && s.holdsEdit(ctx, c, add, lift) {
-		to = journal.Written()
+	sum := ""
+	if settled && s.holdsEdit(ctx, c, to.add, to.lift) {
+		sum = journal.Written()
 	}
-	s.stayReading(since, from, to)
+	s.stayReading(since, from, sum)
 	return s.shorten(journal, before, now)
+}
+
+// outcome is that of an edit which the journal has by now.
+func (s *session) outcome(c *commands, add []bans.Ban, lift []addrset.Range, now time.Time) (outcome, error) {
+	if !s.banJournal.HasFleet() {
+		return outcome{add, lift}, nil
+	}
+	list, err := s.banJournal.Read()
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcomeOf(add, lift, now, c.Never(), list.Ends), nil
 }
 
 // bringBack makes the kernel hold what the journal says after it took a part of

@@ -18,12 +18,14 @@ import (
 const (
 	ByCommand = "command"
 	ByLimit   = "limit"
+	ByFleet   = "fleet"
 )
 
 // BanEntry is one ban for a reader.
 type BanEntry struct {
 	What    string    `json:"what"`
-	By      string    `json:"by"` // ByCommand or ByLimit
+	By      string    `json:"by"`           // ByCommand, ByLimit or ByFleet
+	ID      string    `json:"id,omitempty"` // of a ban of the fleet
 	Author  Author    `json:"author,omitzero"`
 	Rule    string    `json:"rule,omitempty"` // of limits: where the policy has but one that bans
 	Reason  string    `json:"reason,omitempty"`
@@ -73,7 +75,10 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		}
 	}
 	for _, b := range list.Live(now).All() {
-		e := BanEntry{What: b.Name(), By: ByCommand, Author: b.By, Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
+		e := BanEntry{What: b.Name(), By: ByCommand, ID: b.ID, Author: b.By, Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
+		if b.ID != "" {
+			e.By = ByFleet
+		}
 		if b.Country != nil {
 			e.Ranges, e.Data = b.Country.Set.Len4()+b.Country.Set.Len6(), b.Country.Data
 			e.Packets, e.Bytes, e.InForce = hitsOf(k, b.Country.Set)
@@ -112,7 +117,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return strings.Compare(a.By+a.What, b.By+b.What)
+		return strings.Compare(a.By+a.What+a.ID, b.By+b.What+b.ID)
 	})
 	return out, nil
 }

@@ -180,10 +180,16 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 // without what is never banned.
 func wanted(list *bans.List, never addrset.Set, now time.Time) backend.Bans {
 	var out backend.Bans
-	for _, b := range list.Bans {
-		if b.Single() && !b.Over(now) && !never.Contains(b.What.From) {
+	for i := 0; i < len(list.Bans); {
+		same := i + 1 // bans of one range by commands and the fleet follow each other
+		for same < len(list.Bans) && list.Bans[same].What == list.Bans[i].What {
+			same++
+		}
+		b := list.Bans[i]
+		until, holds := bans.Latest(now, bans.Ends(list.Bans[i:same]))
+		if i = same; holds && b.Single() && !never.Contains(b.What.From) {
 			of := out.Of(familyOf(b.What))
-			of.Single = append(of.Single, backend.BannedAddress{Addr: b.What.From, Until: b.Until})
+			of.Single = append(of.Single, backend.BannedAddress{Addr: b.What.From, Until: until})
 		}
 	}
 	wide := list.Wide()

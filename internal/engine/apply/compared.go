@@ -113,8 +113,12 @@ const mostReadBack = 64
 // holdsEdit says whether the kernel holds what was banned and lifted. It is false where
 // that is not looked up.
 func (s *session) holdsEdit(ctx context.Context, c *commands, add []bans.Ban, lift []addrset.Range) bool {
-	if len(add)+len(lift) > mostReadBack ||
-		slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
+	return len(add)+len(lift) <= mostReadBack && s.readsBack(ctx, c, add, lift)
+}
+
+// readsBack is holdsEdit of any number of single addresses.
+func (s *session) readsBack(ctx context.Context, c *commands, add []bans.Ban, lift []addrset.Range) bool {
+	if slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
 		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To }) {
 		return false
 	}

@@ -18,11 +18,13 @@ type Exception struct {
 	Until   time.Time `json:"until,omitzero"` // to the second; zero: until it is lifted
 	By      Author    `json:"by"`
 	OverBan bool      `json:"over-ban,omitempty"` // it holds before bans too
+	ID      string    `json:"id,omitempty"`       // of one of the fleet that the host is of; "": a command's
 }
 
-// Same says that another exception is for the same address and service, or set.
+// Same says that another exception is for the same address and service, or set, and both are
+// by commands, or one of the fleet.
 func (e *Exception) Same(o Exception) bool {
-	return e.What == o.What && e.Service == o.Service && e.Set == o.Set
+	return e.ID == o.ID && e.What == o.What && e.Service == o.Service && e.Set == o.Set
 }
 
 // LetIn are those among a list that let somebody in.

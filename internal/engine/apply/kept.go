@@ -42,7 +42,8 @@ type kept struct {
 	unsaved *instant
 	from    string
 	seen    bool
-	flows   bool // flows have to be ended behind each ban, in a transaction of its own
+	held    *heldBans // of the journal; nil: it is not known
+	flows   bool      // flows have to be ended behind each ban, in a transaction of its own
 }
 
 const (
@@ -274,25 +275,46 @@ func (k *Keeper) quick(ctx context.Context, group []Asked, out []Answered) bool 
 			add = append(add, b)
 		}
 	}
-	return len(entries) == 0 || k.commit(ctx, entries, add, now, out)
+	if len(entries) == 0 {
+		return true
+	}
+	to := outcome{add: add}
+	if s.banJournal.HasFleet() {
+		held, err := k.held(s)
+		if err != nil {
+			return false
+		}
+		for _, b := range add {
+			held.put(b)
+		}
+		to = outcomeOf(add, nil, now, c.Never(), held.ends)
+	} else {
+		k.kept.held = nil
+	}
+	done, _ := k.commit(ctx, entries, to, now, out, false)
+	if !done && k.kept != nil {
+		k.kept.held = nil
+	}
+	return done
 }
 
-// commit brings entries to the disk, and then to the kernel.
-func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ban, now time.Time, out []Answered) bool {
+// commit brings entries to the disk, and then what they come to into the kernel. Where it is
+// asked for, all of that is read back, and seen says whether it is there.
+func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, to outcome, now time.Time, out []Answered, prove bool) (done, seen bool) {
 	s, c, journal := k.kept.session, k.kept.commands, k.kept.session.banJournal
-	e := s.banEdit(c.BanStore, add, nil, now)
+	e := s.banEdit(c.BanStore, to.add, to.lift, now)
 	e.All = func() (backend.Bans, error) { return backend.Bans{}, errNotQuick }
 	since := k.kept.now
 	plan, err := c.Edit(ctx, e, now)
 	k.kept.flows = plan.End != nil
 	if err != nil || plan.Turn != nil || plan.End != nil {
-		return false
+		return false, false
 	}
 	from := journal.Written()
 	before, err := journal.Append(entries...)
 	if err != nil {
 		k.kept = nil
-		return false
+		return false, false
 	}
 	s.point("ban journal")
 	if plan.Fill != nil {
@@ -303,13 +325,14 @@ func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ba
 		if journal.Undo(before) == nil {
 			_ = s.bringBack(ctx, c, err)
 		}
-		return false // each alone says what is wrong
+		return false, false // each alone says what is wrong
 	}
 	s.point("ban kernel")
 	// Where that fails, the next command finds it so.
 	_ = journal.Settle()
 	s.point("ban settled")
-	k.brought(ctx, since, from, add, out)
+	seen = s.holdsEdit(ctx, c, to.add, to.lift) || prove && s.readsBack(ctx, c, to.add, to.lift)
+	seen = k.brought(ctx, since, from, seen, out)
 	_ = s.shorten(journal, before, now)
 	if k.kept != nil {
 		k.kept.files = s.stamps()
@@ -317,13 +340,13 @@ func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ba
 	if journal.Written() == "" {
 		k.kept = nil
 	}
-	return true
+	return true, seen
 }
 
-// brought notes what bans have left, since an instant and from a journal.
-func (k *Keeper) brought(ctx context.Context, since *instant, from string, add []bans.Ban, out []Answered) {
+// brought notes what bans have left, since an instant and from a journal; seen says whether
+// the kernel has them, and rules ask for them.
+func (k *Keeper) brought(ctx context.Context, since *instant, from string, holds bool, out []Answered) (seen bool) {
 	s, c := k.kept.session, k.kept.commands
-	seen := s.holdsEdit(ctx, c, add, nil)
 	now := s.instantNow()
 	if !now.alone(since) {
 		k.kept = nil
@@ -331,13 +354,14 @@ func (k *Keeper) brought(ctx context.Context, since *instant, from string, add [
 		for i := range out {
 			out[i].InForce, out[i].Err = asked, err
 		}
-		return
+		return holds && asked && err == nil
 	}
 	k.kept.ruleset = now.Number
 	if k.kept.unsaved == nil {
 		k.kept.unsaved, k.kept.from, k.kept.seen = since, from, true
 	}
-	k.kept.seen = k.kept.seen && seen
+	k.kept.seen = k.kept.seen && holds
+	return holds
 }
 
 // Rest lets the reading on the disk hold on, so that others need not read everything. It is

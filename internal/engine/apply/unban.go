@@ -52,8 +52,24 @@ func (h *Host) Unban(ctx context.Context, named []bans.Named) (*Banned, error) {
 	for _, r := range what {
 		exactly[r] = true
 	}
+	member, err := h.Membership()
+	if err != nil {
+		return nil, err
+	}
 	var lifted []addrset.Range
+	var left []bans.Ban // of a fleet that the host has left, so that nobody else lifts them
 	for _, b := range list.Bans {
+		if b.ID != "" {
+			if inside := of.ContainsSet(addrset.Of(b.What)); inside && member == nil {
+				left = append(left, b)
+			} else if inside && !b.Over(now) {
+				mark(b.What)
+				out.OfFleet = append(out.OfFleet, b.What.String())
+			}
+			if member != nil {
+				continue
+			}
+		}
 		switch {
 		case exactly[b.What]:
 			found[b.What] = found[b.What] || !b.Over(now)
@@ -107,7 +123,12 @@ func (h *Host) Unban(ctx context.Context, named []bans.Named) (*Banned, error) {
 	if len(lifted)+len(codes) == 0 {
 		return out, nil
 	}
+	gone := make(map[addrset.Range]bool, len(lifted))
+	for _, r := range lifted {
+		gone[r] = true
+	}
 	entry := bans.Entry{Time: now, By: h.By, Lifted: bans.Words(lifted), LiftedCountries: strings.Join(codes, " ")}
+	entry.Lift(left)
 	if runs != nil {
 		_, err = s.banJournal.Append(entry)
 		return out, err
@@ -115,11 +136,7 @@ func (h *Host) Unban(ctx context.Context, named []bans.Named) (*Banned, error) {
 	if err := s.edit(ctx, c, entry, nil, lifted, now); err != nil {
 		return out, err
 	}
-	gone := make(map[addrset.Range]bool, len(lifted))
-	for _, r := range lifted {
-		gone[r] = true
-	}
-	list.Bans = slices.DeleteFunc(list.Bans, func(b bans.Ban) bool { return gone[b.What] })
+	list.Bans = slices.DeleteFunc(list.Bans, func(b bans.Ban) bool { return gone[b.What] && (b.ID == "" || member == nil) })
 	list.Countries = slices.DeleteFunc(slices.Clone(list.Countries), func(b bans.Ban) bool { return slices.Contains(codes, b.Country.Code) })
 	return out, s.rewrite(s.banJournal, list, now)
 }

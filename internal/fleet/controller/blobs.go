@@ -36,12 +36,9 @@ type content struct {
 
 	mutex   sync.Mutex
 	news    map[string][]string // hashes, for hosts that are alike and run the same
-	read    bool                // what follows is known
+	read    bool                // groups is what it is
 	groups  []group
-	words   map[string]map[string]bool // by the path of a file
-	unions  map[string][]string        // of which sets a set is made
-	used    map[string][]group         // by the class of a host
-	at      int64                      // classes are of the hosts of this revision
+	at      int64 // classes are of the hosts of this revision
 	classes map[string]string
 }
 
@@ -107,7 +104,7 @@ func (of *content) class(v *view, id string) string {
 // mayFetch says whether a blob is of a file that is for this host, or for all.
 func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, error) {
 	v := c.view.Load()
-	if c.documents.text(hash) != nil {
+	if v.members != nil && v.members.Sha256 == hash {
 		return true, nil
 	}
 	for _, number := range *c.listed.Load() {
@@ -196,7 +193,8 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 
 // open finds a blob: what the live key signed is in memory.
 func (c *Controller) open(ctx context.Context, hash string) (io.ReadSeeker, int64, error) {
-	if text := c.documents.text(hash); text != nil {
+	if v := c.view.Load(); v.members != nil && v.members.Sha256 == hash {
+		text := v.live[trust.KindMembers].Envelope
 		return bytes.NewReader(text), int64(len(text)), nil
 	}
 	if text := c.held.get(hash); text != nil {

@@ -247,6 +247,11 @@ func (k *kernel) Verify(context.Context) (string, error) {
 // Facts are those of every host.
 func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
 
+// Live takes it all.
+func (k *kernel) Live(context.Context, *agent.Living) (*agent.Lived, error) {
+	return &agent.Lived{Proved: true}, nil
+}
+
 // Probe finds what it asks for.
 func (k *kernel) Probe(context.Context, string) error { return nil }
 
@@ -270,6 +275,11 @@ func (l *link) Metadata(ctx context.Context) (*wire.Trust, error) {
 		l.heard(t)
 	}
 	return t, err
+}
+
+// Living is what bans and allows are answered.
+func (l *link) Living(ctx context.Context, has wire.Living, from string) (*wire.Live, error) {
+	return l.host.network.Living(ctx, has, from)
 }
 
 // Blob gives another one now and then.

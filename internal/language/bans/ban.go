@@ -2,20 +2,25 @@ package bans
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/sorting"
 )
 
-// Ban is one address, prefix or range that a command banned, or a country.
+// Ban is one address, prefix or range that a command banned, or a country, or what the fleet
+// of the host did.
 type Ban struct {
 	What    addrset.Range
 	Country *Country // in place of What
-	Since   time.Time
-	Until   time.Time // zero: until it is lifted
-	By      Author
-	Reason  string
+	ID      string   // of a ban of the fleet, without blanks; "": a command's
+	// Incarnation is that of the fleet's database, which the ID is of.
+	Incarnation int64
+	Since       time.Time
+	Until       time.Time // zero: until it is lifted
+	By          Author
+	Reason      string
 }
 
 // Over says whether the time of the ban is up.
@@ -68,6 +73,53 @@ func (l *List) Wide() []Ban {
 		sorting.By(out, func(a, b Ban) int { return a.What.Compare(b.What) })
 	}
 	return out
+}
+
+// place is what an edit is of: the bans of one range by commands and by the fleet stand beside
+// each other, each by its ID.
+type place struct {
+	what addrset.Range
+	id   string
+}
+
+func (p place) compare(o place) int {
+	if c := p.what.Compare(o.what); c != 0 {
+		return c
+	}
+	return strings.Compare(p.id, o.id)
+}
+
+// Ends are until when bans hold.
+func Ends(list []Ban) []time.Time {
+	out := make([]time.Time, len(list))
+	for i, b := range list {
+		out[i] = b.Until
+	}
+	return out
+}
+
+// Latest is until when bans that end so hold together, zero being until they are lifted; false
+// where all of them are over.
+func Latest(now time.Time, ends []time.Time) (until time.Time, holds bool) {
+	for _, end := range ends {
+		switch {
+		case end.IsZero():
+			return end, true
+		case end.After(now) && end.After(until):
+			until, holds = end, true
+		}
+	}
+	return until, holds
+}
+
+// Ends are those of the bans of exactly this range, by whomever.
+func (l *List) Ends(r addrset.Range) []time.Time {
+	from, _ := slices.BinarySearchFunc(l.Bans, r, func(b Ban, r addrset.Range) int { return b.What.Compare(r) })
+	to := from
+	for to < len(l.Bans) && l.Bans[to].What == r {
+		to++
+	}
+	return Ends(l.Bans[from:to])
 }
 
 // Live is the list without the bans whose time is up.

@@ -193,7 +193,7 @@ func TestJournalOfANewerSluice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(j.Path(), bans.Seal(strings.Replace(string(data[9:len(data)-1]), `"format":1`, `"format":2`, 1)), 0o600); err != nil {
+	if err := os.WriteFile(j.Path(), bans.Seal(strings.Replace(string(data[9:len(data)-1]), `"format":1`, `"format":3`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.Read(); err == nil || !strings.Contains(err.Error(), "newer sluice") {

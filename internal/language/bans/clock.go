@@ -47,7 +47,10 @@ func (e *Entry) stamp(now Moment) {
 	if e.Time.IsZero() {
 		e.Time = now.Wall.Truncate(time.Millisecond)
 	}
-	timed := len(e.Groups)+len(e.Kept)+len(e.Countries) == 0 && e.Lifted+e.LiftedCountries == ""
+	timed := len(e.Groups)+len(e.Kept)+len(e.Countries)+len(e.Fleet) == 0 && e.Lifted+e.LiftedCountries+e.LiftedFleet == ""
+	for _, g := range e.Fleet {
+		timed = timed || !g.Until.IsZero()
+	}
 	for _, g := range e.Countries {
 		timed = timed || !g.Until.IsZero()
 	}

@@ -6,7 +6,7 @@
 //
 //	ban      one address, prefix or range, or what a country had then, since when,
 //	         until when, by whom and why. A second ban of the same takes the place of
-//	         the first
+//	         the first. What the fleet of the host bans has an ID, and stands beside it
 //	journal  a file of lines, one for each command that banned or lifted:
 //	         eight hexadecimal digits, a space, JSON. The digits are the CRC-32C
 //	         of the JSON. A line is written at once and synced, and counts as a

@@ -36,9 +36,13 @@ type Entry struct {
 	// lifts, with a space between.
 	Countries       []countryGroup `json:"countries,omitempty"`
 	LiftedCountries string         `json:"lift-countries,omitempty"`
-	Settled         bool           `json:"settled,omitempty"`
-	Kept            []keptGroup    `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
-	Past            []pastGroup    `json:"past,omitempty"` // of PastFile, which has nothing else
+	// Fleet are bans of the fleet, and LiftedFleet the ID and the range of those that it lifts,
+	// with a space between all.
+	Fleet       []fleetGroup `json:"fleet,omitempty"`
+	LiftedFleet string       `json:"lift-fleet,omitempty"`
+	Settled     bool         `json:"settled,omitempty"`
+	Kept        []keptGroup  `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+	Past        []pastGroup  `json:"past,omitempty"` // of PastFile, which has nothing else
 	// Boot is that of Time, which was Up milliseconds old then; empty where nothing ends.
 	Boot string `json:"boot,omitempty"`
 	Up   int64  `json:"up,omitempty"`
@@ -49,6 +53,13 @@ type keptGroup struct {
 	Group
 	Since time.Time `json:"since"`
 	By    Author    `json:"by,omitzero"`
+}
+
+// fleetGroup is bans of the fleet; IDs are theirs, with a space between.
+type fleetGroup struct {
+	keptGroup
+	IDs         string `json:"ids"`
+	Incarnation int64  `json:"incarnation,omitempty"`
 }
 
 // countryGroup is the ban of a country, with what it had then.
@@ -86,8 +97,8 @@ func Words(ranges []addrset.Range) string {
 
 // EntryOf is the entry that bans a list, which has one author and time.
 func EntryOf(list []Ban, now time.Time, by Author) Entry {
-	e := Entry{Time: now, By: by, Countries: countryGroups(list)}
-	plain := slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return b.Country != nil })
+	e := Entry{Time: now, By: by, Countries: countryGroups(list), Fleet: fleetGroups(list)}
+	plain := slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return b.Country != nil || b.ID != "" })
 	for _, g := range groups(plain, func(b Ban) Group { return Group{Until: b.Until, Reason: b.Reason} }) {
 		g.key.Bans = Words(g.ranges)
 		e.Groups = append(e.Groups, g.key)
@@ -95,9 +106,28 @@ func EntryOf(list []Ban, now time.Time, by Author) Entry {
 	return e
 }
 
+// fleetGroups is those of the bans that are of the fleet.
+func fleetGroups(list []Ban) (out []fleetGroup) {
+	of := slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return b.ID == "" })
+	for _, g := range groups(of, keptKeyOf) {
+		out = append(out, fleetGroup{keptOf(g), strings.Join(g.ids, " "), g.key.incarnation})
+	}
+	return out
+}
+
+// Lift has the entry lift bans of the fleet.
+func (e *Entry) Lift(list []Ban) {
+	var words []string
+	for _, b := range list {
+		words = append(words, b.ID, b.What.String())
+	}
+	e.LiftedFleet = strings.Join(words, " ")
+}
+
 type group[K any] struct {
 	key    K
 	ranges []addrset.Range
+	ids    []string
 }
 
 // groups puts together what has an equal key, in the order of the first.
@@ -112,7 +142,7 @@ func groups[K comparable](list []Ban, key func(Ban) K) []*group[K] {
 			by[k] = g
 			out = append(out, g)
 		}
-		g.ranges = append(g.ranges, b.What)
+		g.ranges, g.ids = append(g.ranges, b.What), append(g.ids, b.ID)
 	}
 	return out
 }
@@ -179,7 +209,7 @@ func parse(data []byte, now Moment) (*List, error) {
 // replayed is every edit of a journal in its order, and a list of all but the bans.
 type replayed struct {
 	list      *List
-	edits     []edit[addrset.Range]
+	edits     []edit[place]
 	countries []edit[string]
 }
 
@@ -196,7 +226,7 @@ func replay(data []byte, now Moment) (*replayed, error) {
 			continue
 		}
 		e, err := decode(line)
-		if err == nil && e.Format > format {
+		if err == nil && e.Format > newest {
 			return nil, errNewer
 		}
 		before, countries := len(r.edits), len(r.countries)
@@ -238,7 +268,7 @@ func (r *replayed) add(e *Entry) error {
 	out, countries := r.edits, r.countries
 	add := func(text string, of *Ban, lift *lifting) error {
 		out = slices.Grow(out, strings.Count(text, " ")+1)
-		return eachRange(text, func(what addrset.Range) { out = append(out, edit[addrset.Range]{what, of, lift}) })
+		return eachRange(text, func(what addrset.Range) { out = append(out, edit[place]{place{what: what}, of, lift}) })
 	}
 	lift := &lifting{e.Time, e.By}
 	if err := add(e.Lifted, nil, lift); err != nil {
@@ -255,6 +285,26 @@ func (r *replayed) add(e *Entry) error {
 	for _, g := range e.Kept {
 		if err := add(g.Bans, &Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}, nil); err != nil {
 			return err
+		}
+	}
+	lifted := strings.Fields(e.LiftedFleet)
+	for i := 0; i < len(lifted); i += 2 {
+		if i+1 == len(lifted) {
+			return errLine
+		}
+		what, err := addrset.ParseRange(lifted[i+1])
+		if err != nil {
+			return errLine
+		}
+		out = append(out, edit[place]{place{what, lifted[i]}, nil, lift})
+	}
+	for _, g := range e.Fleet {
+		before, ids := len(out), strings.Fields(g.IDs)
+		if err := add(g.Bans, &Ban{Incarnation: g.Incarnation, Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}, nil); err != nil || len(out)-before != len(ids) {
+			return errLine
+		}
+		for i, id := range ids {
+			out[before+i].of.id = id
 		}
 	}
 	for _, g := range e.Countries {
@@ -286,8 +336,8 @@ func eachRange(text string, take func(addrset.Range)) error {
 
 // sum is what edits come to: the last one of each range counts. Most journals are one
 // long sorted list and a few edits behind it.
-func sum(edits []edit[addrset.Range]) []Ban {
-	compare := func(a, b edit[addrset.Range]) int { return a.of.Compare(b.of) }
+func sum(edits []edit[place]) []Ban {
+	compare := func(a, b edit[place]) int { return a.of.compare(b.of) }
 	at := min(1, len(edits))
 	for at < len(edits) && compare(edits[at-1], edits[at]) <= 0 {
 		at++
@@ -295,11 +345,11 @@ func sum(edits []edit[addrset.Range]) []Ban {
 	head, tail := edits[:at], edits[at:]
 	slices.SortStableFunc(tail, compare) //nolint:forbidigo // hundreds of thousands
 	out := make([]Ban, 0, len(edits))
-	var last edit[addrset.Range]
+	var last edit[place]
 	end := func() {
 		if last.ban != nil {
 			out = append(out, *last.ban)
-			out[len(out)-1].What = last.of
+			out[len(out)-1].What, out[len(out)-1].ID = last.of.what, last.of.id
 		}
 	}
 	for len(head)+len(tail) > 0 {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -22,8 +23,17 @@ import (
 // File is the name of the journal in a state directory.
 const File = "bans.journal"
 
-// format is the version of the lines.
-const format = 1
+// format is the version of the lines, newest that of those with bans of a fleet.
+const (
+	format = 1
+	newest = 2
+)
+
+func (e *Entry) number() {
+	if e.Format = format; len(e.Fleet) > 0 || e.LiftedFleet != "" {
+		e.Format = newest
+	}
+}
 
 // settled is the JSON of the line that says that the kernel has it all.
 const settled = `{"settled":true}`
@@ -39,6 +49,7 @@ type Journal struct {
 type reading struct {
 	list  *List
 	began time.Time // of the boot, as the list goes by
+	fleet bool      // the file may have bans of a fleet, as Intact and Append saw it
 	// text is the sum of the file as Intact read it and Append wrote it since; nil: it
 	// is not known. length is its length.
 	text   hash.Hash
@@ -108,7 +119,7 @@ func (j Journal) append(sync bool, entries ...Entry) (before int64, err error) {
 	var lines []byte
 	for _, e := range entries {
 		if !e.Settled {
-			e.Format = format
+			e.number()
 			e.stamp(j.now())
 		}
 		line, err := encode(e)
@@ -146,6 +157,7 @@ func (j Journal) append(sync bool, entries ...Entry) (before int64, err error) {
 	if _, err := file.Write(lines); err != nil {
 		return failed(err)
 	}
+	j.last.fleet = j.last.fleet || slices.ContainsFunc(entries, func(e Entry) bool { return len(e.Fleet) > 0 })
 	if j.last.text != nil {
 		j.last.text.Write(lines)
 		j.last.length += int64(len(lines))
@@ -231,6 +243,7 @@ func (j Journal) Settled() (bool, error) {
 func (j Journal) Intact() (bool, error) {
 	data, err := regular.Read(j.path, mostBytes)
 	j.last.text, j.last.length = sha256.New(), int64(len(data))
+	j.last.fleet = bytes.Contains(data, []byte(`"fleet":[`))
 	j.last.text.Write(data)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -252,6 +265,12 @@ func (j Journal) Intact() (bool, error) {
 		}
 	}
 }
+
+// HasFleet says whether there may be bans of a fleet, by what Intact and Append saw last.
+func (j Journal) HasFleet() bool { return j.last.fleet }
+
+// Forget forgets what was read, which may be large.
+func (j Journal) Forget() { j.last.list = nil }
 
 // Read reads the journal; one that is not there bans nothing and is settled. In place of
 // what is no file, or larger than one can be, it gives one damaged line. A text that was
@@ -321,9 +340,15 @@ type keptKey struct {
 	since, until time.Time
 	by           Author
 	reason       string
+	incarnation  int64
 }
 
-func keptKeyOf(b Ban) keptKey { return keptKey{b.Since, b.Until, b.By, b.Reason} }
+func keptKeyOf(b Ban) keptKey { return keptKey{b.Since, b.Until, b.By, b.Reason, b.Incarnation} }
+
+func keptOf(g *group[keptKey]) keptGroup {
+	k := g.key
+	return keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by}
+}
 
 // Long says whether the journal should be written anew, going by its size and
 // by what it comes to now.
@@ -353,11 +378,11 @@ func (j Journal) Long(list *List, now time.Time) bool {
 // damaged is kept beside it.
 func (j Journal) Rewrite(list *List) error {
 	j.last.text = nil
-	e := Entry{Format: format, Countries: countryGroups(list.Countries)}
-	for _, g := range groups(list.Bans, keptKeyOf) {
-		k := g.key
-		e.Kept = append(e.Kept, keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by})
+	e := Entry{Countries: countryGroups(list.Countries), Fleet: fleetGroups(list.Bans)}
+	for _, g := range groups(slices.DeleteFunc(slices.Clone(list.Bans), func(b Ban) bool { return b.ID != "" }), keptKeyOf) {
+		e.Kept = append(e.Kept, keptOf(g))
 	}
+	e.number()
 	e.stamp(j.now())
 	line, err := encode(e)
 	if err != nil {

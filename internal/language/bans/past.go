@@ -77,7 +77,7 @@ func (j Journal) Past() (list []Past, damaged bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	list = ended(old, r.edits, now.Wall, func(p *Past, of addrset.Range) { p.What = of })
+	list = ended(old, r.edits, now.Wall, func(p *Past, of place) { p.What, p.ID = of.what, of.id })
 	list = ended(list, r.countries, now.Wall, func(p *Past, code string) { p.Country = &Country{Code: code, Data: p.Country.Data} })
 	list = slices.DeleteFunc(list, func(p Past) bool { return now.Wall.Sub(p.Ended) > PastTime })
 	slices.SortStableFunc(list, func(a, b Past) int { //nolint:forbidigo // hundreds of thousands
