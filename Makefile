@@ -39,6 +39,8 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/grafana/sluice.json
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/fail2ban packaging/fail2ban/action.d/sluice.py
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/crowdsec packaging/crowdsec/sluice-crowdsec
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/crowdsec packaging/crowdsec/sluice-crowdsec.service
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
 
 install-controller: ## bin/sluice-controller, its man pages and completions, where the fleet is kept

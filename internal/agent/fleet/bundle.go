@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,8 +22,7 @@ import (
 const (
 	viewName     = "host.yaml"     // the policy that is applied
 	manifestName = "manifest.json" // as it was signed; there when all files are
-	membersName  = "members.json"  // the document, as it was signed
-	mostMembers  = 16 << 20        // bytes
+	mostView     = 16 << 20        // bytes
 	keptBundles  = 3
 )
 
@@ -90,12 +88,16 @@ func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo 
 	if err != nil {
 		return "", nil, err
 	}
-	view, err := m.view(dir, members)
+	guests, err := m.guests(ctx, d.Guests)
+	if err != nil {
+		return "", nil, err
+	}
+	view, err := m.view(dir, members, guests)
 	if err != nil {
 		return "", nil, err
 	}
 	file = filepath.Join(dir, viewName)
-	before, err := regular.Read(file, mostMembers)
+	before, err := regular.Read(file, mostView)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		undo = func() {}
@@ -280,50 +282,9 @@ func (m *Member) prune(running int64) {
 	}
 }
 
-// members gives what sets by hosts and guests hold now, which a live key has signed. Without
-// a newer document it is the one from before.
-func (m *Member) members(ctx context.Context, at *wire.Blob) (map[string][]string, error) {
-	path := filepath.Join(m.Dir, membersName)
-	text, err := regular.Read(path, mostMembers)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if at != nil && (err != nil || wire.Hash(text) != at.Sha256) {
-		if text, err = m.blob(ctx, at.Sha256, min(at.Size, mostMembers), text); err != nil {
-			return nil, err
-		}
-		if _, _, err := m.Trust.Live(trust.KindMembers, text); err != nil {
-			return nil, err
-		}
-		if err := writeFile(path, text); err != nil {
-			return nil, err
-		}
-	}
-	if len(text) == 0 {
-		return nil, nil
-	}
-	payload, _, err := m.Trust.Live(trust.KindMembers, text)
-	if err != nil {
-		return nil, err
-	}
-	var doc struct {
-		Sets map[string][]string `json:"sets"`
-	}
-	return doc.Sets, json.Unmarshal(payload, &doc)
-}
-
-// membersHash is that of the members that are kept, "" without any.
-func (m *Member) membersHash() string {
-	text, err := regular.Read(filepath.Join(m.Dir, membersName), mostMembers)
-	if err != nil {
-		return ""
-	}
-	return wire.Hash(text)
-}
-
 // view is the policy of this host: the fleet's in the folder of a bundle, and what the host
 // is in it.
-func (m *Member) view(dir string, members map[string][]string) ([]byte, error) {
+func (m *Member) view(dir string, members map[string][]string, guests map[string]trust.Guest) ([]byte, error) {
 	lists := trust.URLLists
 	switch _, err := os.Stat(filepath.Join(dir, lists)); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -332,13 +293,14 @@ func (m *Member) view(dir string, members map[string][]string) ([]byte, error) {
 		return nil, err
 	}
 	out := struct {
-		Version int                 `yaml:"version"`
-		Fleet   string              `yaml:"fleet"`
-		Host    string              `yaml:"host"`
-		Labels  map[string]string   `yaml:"labels,omitempty"`
-		Members map[string][]string `yaml:"members,omitempty"`
-		Lists   string              `yaml:"lists,omitempty"`
-	}{1, "fleet.yaml", m.Host, m.labels(), members, lists}
+		Version int                    `yaml:"version"`
+		Fleet   string                 `yaml:"fleet"`
+		Host    string                 `yaml:"host"`
+		Labels  map[string]string      `yaml:"labels,omitempty"`
+		Members map[string][]string    `yaml:"members,omitempty"`
+		Guests  map[string]trust.Guest `yaml:"guests,omitempty"`
+		Lists   string                 `yaml:"lists,omitempty"`
+	}{1, "fleet.yaml", m.Host, m.labels(), members, guests, lists}
 	return yaml.Marshal(out)
 }
 

@@ -145,5 +145,5 @@ func Leave(h *apply.Host) (*apply.Membership, error) {
 		return nil, err
 	}
 	// Without the first one it is of no fleet, whatever becomes of the others.
-	return m, forget(filepath.Join(h.Dir, apply.FleetDir), "host.json", keyName, trustName, stateName, membersName, detachedName)
+	return m, forget(filepath.Join(h.Dir, apply.FleetDir), "host.json", keyName, trustName, stateName, trust.KindMembers+".json", trust.KindGuests+".json", setsName, detachedName)
 }

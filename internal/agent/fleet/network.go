@@ -176,7 +176,7 @@ func keepKey(dir string, key []byte, chain string) error {
 func forget(dir string, names ...string) error {
 	var errs []error
 	for _, name := range names {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			errs = append(errs, err)
 		}
 	}

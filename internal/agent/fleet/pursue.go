@@ -261,6 +261,7 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 func (m *Member) confirmed(d *wire.Desired) {
 	m.update(func(s *State) {
 		s.Report.State, s.Report.Error, s.Done = wire.StateConfirmed, "", s.Aim
+		s.Report.Members, s.Report.Guests = s.Aim.Members, s.Aim.Guests
 	})
 	m.prune(d.Bundle)
 }

@@ -40,14 +40,18 @@ type aim struct {
 	Incarnation int64  `json:"incarnation,omitempty"`
 	Bundle      int64  `json:"bundle,omitempty"`
 	Rollout     int64  `json:"rollout,omitempty"`
-	Members     string `json:"members,omitempty"` // hash of the document
-	Labels      string `json:"labels,omitempty"`  // hash of the order that was taken; "": the token gave them
+	Members     string `json:"members,omitempty"` // the contents of the documents
+	Guests      string `json:"guests,omitempty"`
+	Labels      string `json:"labels,omitempty"` // hash of the order that was taken; "": the token gave them
 }
 
 func (s *State) aimOf(d *wire.Desired) aim {
 	a := aim{Incarnation: d.Order.Incarnation, Bundle: d.Bundle, Rollout: d.Rollout, Labels: s.Labels}
 	if d.Members != nil {
-		a.Members = d.Members.Sha256
+		a.Members = d.Members.Content
+	}
+	if d.Guests != nil {
+		a.Guests = d.Guests.Content
 	}
 	return a
 }

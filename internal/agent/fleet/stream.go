@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
 
@@ -121,7 +122,7 @@ func (m *Member) hello(ctx context.Context) *wire.Hello {
 	trusted, report, living := m.Trust.State(), m.Report(), m.now().Living.At
 	h := &wire.Hello{
 		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
-		Root: trusted.RootVersion, Members: m.membersHash(), Living: &living, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
+		Root: trusted.RootVersion, Members: m.kept(trust.KindMembers), Guests: m.kept(trust.KindGuests), Living: &living, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)
 	if err != nil {

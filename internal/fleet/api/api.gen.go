@@ -173,6 +173,38 @@ type Entry struct {
 // Failure As the agents' interface has it.
 type Failure = wire.Failure
 
+// Guest defines model for Guest.
+type Guest struct {
+	Addresses []netip.Addr `json:"addresses"`
+
+	// Concerned how many hosts are
+	Concerned int `json:"concerned,omitempty,omitzero"`
+
+	// Guest its id
+	Guest     string            `json:"guest"`
+	Host      string            `json:"host"`
+	Interface string            `json:"interface"`
+	Labels    map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Leaving hosts on which it was, and which keep it until its host has proved it
+	Leaving []string `json:"leaving,omitempty,omitzero"`
+
+	// Proved all hosts concerned have proved that they enforce what it is: its own, and those whose policies use a set that it is in
+	Proved bool         `json:"proved"`
+	Public []netip.Addr `json:"public,omitempty,omitzero"`
+
+	// Waiting hosts concerned that have not yet, the first ten
+	Waiting []string `json:"waiting,omitempty,omitzero"`
+}
+
+// Guests defines model for Guests.
+type Guests struct {
+	Guests []Guest `json:"guests"`
+
+	// Next there are more, behind this id
+	Next string `json:"next,omitempty,omitzero"`
+}
+
 // Hashes defines model for Hashes.
 type Hashes struct {
 	Hashes []string `json:"hashes"`
@@ -274,6 +306,24 @@ type NewAccess struct {
 
 	// Secret its SHA-256 in hexadecimal
 	Secret string `json:"secret"`
+}
+
+// NewGuest A machine on a host.
+type NewGuest struct {
+	// Addresses what it may send from, and what sets by guests hold
+	Addresses []netip.Addr `json:"addresses"`
+
+	// Host that it is on
+	Host string `json:"host"`
+
+	// Interface of the host, by which it comes, as routing sees it
+	Interface string `json:"interface"`
+
+	// Labels by which sets select it
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Public addresses that lead to it from outside, the first of a family to the first of its own
+	Public []netip.Addr `json:"public,omitempty,omitzero"`
 }
 
 // NewToken defines model for NewToken.
@@ -378,6 +428,21 @@ type AuditParams struct {
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// GuestsParams defines parameters for Guests.
+type GuestsParams struct {
+	// Selector Those whose labels it matches; all unless given.
+	Selector string `form:"selector,omitempty" json:"selector,omitempty,omitzero"`
+
+	// Host Those on this host.
+	Host string `form:"host,omitempty" json:"host,omitempty,omitzero"`
+
+	// After Those whose ids come behind this one.
+	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many at most; 1000 unless given.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // HostsParams defines parameters for Hosts.
 type HostsParams struct {
 	// Selector Those whose labels it matches; all unless given.
@@ -395,6 +460,9 @@ type CreateAccessJSONRequestBody = NewAccess
 
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
+
+// PutGuestJSONRequestBody defines body for PutGuest for application/json ContentType.
+type PutGuestJSONRequestBody = NewGuest
 
 // SetLabelsJSONRequestBody defines body for SetLabels for application/json ContentType.
 type SetLabelsJSONRequestBody = LabelOrder
@@ -434,6 +502,18 @@ type ServerInterface interface {
 	// Facts Give the facts of a host, as it sent them.
 	// (GET /api/v1/facts/{sha256})
 	Facts(w http.ResponseWriter, r *http.Request, sha256 string)
+	// Guests Say which guests there are, and where they are proved.
+	// (GET /api/v1/guests)
+	Guests(w http.ResponseWriter, r *http.Request, params GuestsParams)
+	// RemoveGuest Forget a guest.
+	// (DELETE /api/v1/guests/{guest})
+	RemoveGuest(w http.ResponseWriter, r *http.Request, guest string)
+	// Guest Say where a guest is, and whether that is proved.
+	// (GET /api/v1/guests/{guest})
+	Guest(w http.ResponseWriter, r *http.Request, guest string)
+	// PutGuest Make a guest, change it, or move it to another host.
+	// (PUT /api/v1/guests/{guest})
+	PutGuest(w http.ResponseWriter, r *http.Request, guest string)
 	// Hosts Say which policy is proved on which host, since when, and why not.
 	// (GET /api/v1/hosts)
 	Hosts(w http.ResponseWriter, r *http.Request, params HostsParams)
@@ -638,6 +718,156 @@ func (siw *ServerInterfaceWrapper) Facts(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Facts(w, r, sha256)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Guests operation middleware
+func (siw *ServerInterfaceWrapper) Guests(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GuestsParams
+
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "host" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "host", r.URL.Query(), &params.Host, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "host"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "host", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Guests(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveGuest operation middleware
+func (siw *ServerInterfaceWrapper) RemoveGuest(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "guest" -------------
+	var guest string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "guest", r.PathValue("guest"), &guest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "guest", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveGuest(w, r, guest)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Guest operation middleware
+func (siw *ServerInterfaceWrapper) Guest(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "guest" -------------
+	var guest string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "guest", r.PathValue("guest"), &guest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "guest", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Guest(w, r, guest)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutGuest operation middleware
+func (siw *ServerInterfaceWrapper) PutGuest(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "guest" -------------
+	var guest string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "guest", r.PathValue("guest"), &guest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "guest", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutGuest(w, r, guest)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1048,6 +1278,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/guests", wrapper.Guests)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/guests/{guest}", wrapper.RemoveGuest)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/guests/{guest}", wrapper.Guest)
+	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/guests/{guest}", wrapper.PutGuest)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/tokens", wrapper.Tokens)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/tokens", wrapper.CreateToken)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/tokens/{token}", wrapper.WithdrawToken)

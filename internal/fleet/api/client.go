@@ -106,6 +106,37 @@ func (c *Client) SetLabels(ctx context.Context, host string, order []byte) (*Lab
 	return ask[Labelled](ctx, c, http.MethodPut, "/api/v1/hosts/"+url.PathEscape(host)+"/labels", LabelOrder{order})
 }
 
+// Guests asks for the guests of a selector and of a host, "" being all.
+func (c *Client) Guests(ctx context.Context, selector, host string) (all []Guest, err error) {
+	for after := ""; ; {
+		query := url.Values{"selector": {selector}, "host": {host}, "after": {after}}
+		some, err := ask[Guests](ctx, c, http.MethodGet, "/api/v1/guests?"+query.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some.Guests...)
+		if after = some.Next; after == "" {
+			return all, nil
+		}
+	}
+}
+
+// Guest asks for one.
+func (c *Client) Guest(ctx context.Context, id string) (*Guest, error) {
+	return ask[Guest](ctx, c, http.MethodGet, "/api/v1/guests/"+url.PathEscape(id), nil)
+}
+
+// PutGuest makes a guest, changes it or moves it.
+func (c *Client) PutGuest(ctx context.Context, id string, g NewGuest) (*Guest, error) {
+	return ask[Guest](ctx, c, http.MethodPut, "/api/v1/guests/"+url.PathEscape(id), g)
+}
+
+// RemoveGuest forgets one.
+func (c *Client) RemoveGuest(ctx context.Context, id string) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/guests/"+url.PathEscape(id), nil)
+	return err
+}
+
 // CreateToken lets hosts enrol.
 func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
 	_, err := ask[none](ctx, c, http.MethodPost, "/api/v1/tokens", t)

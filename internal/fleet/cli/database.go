@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -41,10 +42,33 @@ func onDatabase(run func(ctx context.Context, cmd *cobra.Command, s *store.Store
 			return err
 		}
 		defer func() { err = errors.Join(err, s.Close()) }()
-		err = run(cmd.Context(), cmd, s, args)
+		err = databaseHint(run(cmd.Context(), cmd, s, args))
 		if errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("%s holds no fleet", databaseOf(cmd))
 		}
 		return err
 	}
+}
+
+// databaseHint says what to do about a fleet that was moved.
+func databaseHint(err error) error {
+	switch {
+	case errors.Is(err, store.ErrMoved):
+		return fmt.Errorf("%w\nhint: --database names it", err)
+	case errors.Is(err, store.ErrComing):
+		return fmt.Errorf("%w\nhint: the same sluice-controller migrate does it again; the database before can be used until then", err)
+	}
+	return err
+}
+
+// shownDatabase is what to call a database: without its password.
+func shownDatabase(database string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		return "the database"
+	}
+	query := u.Query()
+	query.Del("password")
+	u.RawQuery = query.Encode()
+	return u.Redacted()
 }

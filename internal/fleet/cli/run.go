@@ -79,6 +79,9 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	if _, err := api.NewClient(dir).Status(ctx); err == nil { // before its keys and trust.json are used by two
 		return fmt.Errorf("%s: another controller runs in this directory", dir)
 	}
+	if err := restoredWhole(dir); err != nil {
+		return err
+	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {
 		return err
@@ -109,13 +112,13 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		return fmt.Errorf("%w\nhint: sluice-controller init makes a controller; --dir names another directory", err)
 	}
 	if err != nil {
-		return err
+		return databaseHint(err)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "serves the fleet %s at %s, which hosts reach by %s\n", c.Fleet(), l.Addr(), reached[0])
 	if web != nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "serves people and programs at https://%s\n", web.Listener.Addr())
 	}
-	return c.Run(ctx, l)
+	return databaseHint(c.Run(ctx, l))
 }
 
 // listenWeb listens where --web says; nil where it says nothing.

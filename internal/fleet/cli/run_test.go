@@ -72,7 +72,7 @@ func (f *founded) sign(t *testing.T, files map[string]string) {
 }
 
 // serve runs a controller until the function that it returns is called.
-func (f *founded) serve(t *testing.T) (end func()) {
+func (f *founded) serve(t *testing.T, more ...string) (end func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
@@ -80,7 +80,7 @@ func (f *founded) serve(t *testing.T) (end func()) {
 	go func() {
 		root := Root()
 		root.SetContext(ctx)
-		ended <- command.Run(root, []string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"}, nil, &out, &errOut)
+		ended <- command.Run(root, append([]string{"run", "--dir", f.dir, "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0"}, more...), nil, &out, &errOut)
 	}()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := api.NewClient(f.dir).Status(t.Context()); err == nil {

@@ -112,6 +112,14 @@ func accessToken(cmd *cobra.Command) (string, error) {
 	return text, nil
 }
 
+// hintedGuest is hinted of what names a guest.
+func hintedGuest(err error) error {
+	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
+		return fmt.Errorf("%w\nhint: sluice-controller guest list names those that there are", err)
+	}
+	return hinted(err)
+}
+
 // hinted says what to do about an error of a controller that was asked.
 func hinted(err error) error {
 	if errors.Is(err, api.ErrNotRunning) {

@@ -36,9 +36,12 @@ type content struct {
 
 	mutex   sync.Mutex
 	news    map[string][]string // hashes, for hosts that are alike and run the same
-	read    bool                // groups is what it is
+	read    bool                // what follows is known
 	groups  []group
-	at      int64 // classes are of the hosts of this revision
+	words   map[string]map[string]bool // by the path of a file
+	unions  map[string][]string        // of which sets a set is made
+	used    map[string][]group         // by the class of a host
+	at      int64                      // classes are of the hosts of this revision
 	classes map[string]string
 }
 
@@ -104,7 +107,7 @@ func (of *content) class(v *view, id string) string {
 // mayFetch says whether a blob is of a file that is for this host, or for all.
 func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, error) {
 	v := c.view.Load()
-	if v.members != nil && v.members.Sha256 == hash {
+	if c.documents.text(hash) != nil {
 		return true, nil
 	}
 	for _, number := range *c.listed.Load() {
@@ -193,8 +196,7 @@ func (c *Controller) blob(w http.ResponseWriter, r *http.Request, host string) {
 
 // open finds a blob: what the live key signed is in memory.
 func (c *Controller) open(ctx context.Context, hash string) (io.ReadSeeker, int64, error) {
-	if v := c.view.Load(); v.members != nil && v.members.Sha256 == hash {
-		text := v.live[trust.KindMembers].Envelope
+	if text := c.documents.text(hash); text != nil {
 		return bytes.NewReader(text), int64(len(text)), nil
 	}
 	if text := c.held.get(hash); text != nil {

@@ -49,7 +49,9 @@ type Controller struct {
 	issues     issues
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
+	documents  documents
 	regroup    chan struct{}
+	moved      chan error // the database is the fleet's no more
 }
 
 // How long ending may take.
@@ -69,8 +71,9 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if o.Note == nil {
 		o.Note = func(error) {}
 	}
-	c := &Controller{Options: o, regroup: make(chan struct{}, 1)}
+	c := &Controller{Options: o, regroup: make(chan struct{}, 1), moved: make(chan error, 1)}
 	c.statuses.init()
+	c.documents.init()
 	c.driver.init()
 	c.contents.bundles = map[int64]*content{}
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
@@ -112,6 +115,9 @@ func (c *Controller) begin(ctx context.Context) error {
 		return err
 	}
 	if err := c.refresh(ctx); err != nil {
+		return err
+	}
+	if err := c.documents.follow(c.view.Load()); err != nil {
 		return err
 	}
 	if is.TargetsVersion > 0 {
@@ -197,6 +203,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
+	case err = <-c.moved:
 	}
 	draining, cancel := context.WithTimeout(work, drainTime)
 	defer cancel()

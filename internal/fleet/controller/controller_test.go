@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -581,55 +580,6 @@ func TestRollOutOfPolicy(t *testing.T) {
 	f.text = "version: 1\nfleet: example.net\nparts: 7\n"
 	if _, err := f.publish("input: {default: drop}\n"); kind(err) != wire.KindBadRequest {
 		t.Errorf("a fleet.yaml that cannot be read: %v", err)
-	}
-}
-
-// TestMembers: sets by hosts hold the addresses of hosts, within their bounds, signed.
-func TestMembers(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += "sets:\n  web: {hosts: role=web, within: [203.0.113.0/24]}\n  db: {hosts: role=db, within: [203.0.113.0/24]}\n"
-	f.addresses = map[string][]netip.Addr{
-		"web-1": {netip.MustParseAddr("203.0.113.5"), netip.MustParseAddr("198.51.100.5")}, // of which one is outside
-		"web-2": {netip.MustParseAddr("203.0.113.6")},
-	}
-	token := f.token(map[string]string{"role": "web"}, 2)
-	a, err := f.join("web-1", token)
-	ok(t, err)
-	conn := a.stream(nil)
-	_, err = f.publish("input: {default: drop}\n")
-	ok(t, err)
-	var hash string
-	members := func(want string) {
-		t.Helper()
-		told(t, a, conn, func(d *wire.Desired) bool {
-			if d.Members == nil || d.Members.Sha256 == hash {
-				return false
-			}
-			hash = d.Members.Sha256
-			envelope, err := a.client.Blob(t.Context(), hash, d.Members.Size, nil)
-			ok(t, err)
-			payload, _, err := a.trust.Live(trust.KindMembers, envelope)
-			ok(t, err)
-			return string(payload) == want
-		})
-	}
-	members(`{"sets":{"db":[],"web":["203.0.113.5"]}}`)
-	b, err := f.join("web-2", token)
-	ok(t, err)
-	members(`{"sets":{"db":[],"web":["203.0.113.5","203.0.113.6"]}}`)
-	moved, err := wire.Dial(t.Context(), b.client.HTTP, b.client.Base)
-	ok(t, err)
-	defer moved.Cut()
-	ok(t, moved.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: "b", Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.7")}}}))
-	members(`{"sets":{"db":[],"web":["203.0.113.5","203.0.113.7"]}}`)
-	ok(t, f.client.Revoke(t.Context(), "web-2", ""))
-	members(`{"sets":{"db":[],"web":["203.0.113.5"]}}`)
-	ok(t, f.stop())
-	f.run()
-	d, err := a.client.Desired(t.Context())
-	if err != nil || d.Members.Sha256 != hash {
-		t.Errorf("a controller that begins makes other members: %v, %v", d, err)
 	}
 }
 

@@ -256,7 +256,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	if err != nil {
 		return nil, err
 	}
-	read, err := c.policyOf(ctx, m)
+	read, _, err := c.policyOf(ctx, m)
 	if err != nil {
 		return nil, err
 	}

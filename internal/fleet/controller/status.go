@@ -22,8 +22,10 @@ type known struct {
 	seen   time.Time
 	have   []int64    // the bundles that it keeps
 	heard  wire.Order // the newest that it had heard of when it came
-	// members is the hash of those of sets that it keeps, or that it was sent.
-	members string
+	// members and guests are the contents that it keeps, or that it was sent.
+	members, guests string
+	told            string // the documents that it was told of last
+	floor           int64  // no document of a lower number is taken by it
 	// settled is what it ran last that is not to be undone unless it is confirmed.
 	settled int64
 
@@ -63,6 +65,8 @@ type proof struct {
 	Drifts      time.Time `json:"drifts,omitzero"`
 	Settled     int64     `json:"settled,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
+	Members     string    `json:"members,omitempty"`
+	Guests      string    `json:"guests,omitempty"`
 }
 
 // load reads what hosts said to the controller before this one.
@@ -97,6 +101,7 @@ func (s *statuses) load(ctx context.Context, from *store.Store) error {
 			Order:  wire.Order{Incarnation: p.Incarnation, Revision: is.Revision},
 			Bundle: is.Bundle, Rollout: is.Rollout, State: wire.State(is.State), Error: is.Reason,
 			Running: p.Running, Mark: is.Mark, Generation: is.Generation, Proved: p.Proved, Verified: p.Verified, Drift: p.Drift,
+			Members: p.Members, Guests: p.Guests,
 		}
 	}
 	return nil
@@ -135,7 +140,10 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	c.statuses.mutex.Lock()
 	k := c.statuses.get(host)
 	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, level, hello.Have
-	k.heard, k.members = hello.Order, hello.Members
+	k.heard, k.members, k.guests, k.told = hello.Order, hello.Members, hello.Guests, ""
+	if k.floor = 0; hello.Order.Incarnation == c.view.Load().position.Incarnation {
+		k.floor = hello.Order.Revision
+	}
 	c.statuses.sighted[host] = true
 	if is := c.view.Load().hosts[host].Addresses; len(hello.Addresses) > 0 && !slices.Equal(is, hello.Addresses) {
 		c.statuses.moved[host] = hello.Addresses
@@ -193,6 +201,9 @@ func (c *Controller) reported(host string, r *wire.Report, now time.Time) bool {
 	defer c.statuses.mutex.Unlock()
 	k := c.statuses.get(host)
 	turned := !onTheWay(r) || k.report.Drift != r.Drift
+	if k.report.Guests != r.Guests || k.report.Proved.IsZero() && !r.Proved.IsZero() {
+		c.memberships() // a guest may leave the host where it was
+	}
 	if k.at.IsZero() || k.report.Bundle != r.Bundle || k.report.State != r.State {
 		k.since = now
 	}
@@ -316,7 +327,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store, now time.Time) 
 	var rows []store.Status
 	for host := range unsaid {
 		k := s.of[host]
-		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.settled, k.report.Order.Incarnation})
+		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.settled, k.report.Order.Incarnation, k.report.Members, k.report.Guests})
 		if err != nil {
 			s.mutex.Unlock()
 			return err

@@ -25,21 +25,24 @@ const mostSent = 256 << 10
 
 // desiredOf is what a host is to run.
 func (c *Controller) desiredOf(ctx context.Context, id string) (*wire.Desired, error) {
-	return c.desiredIn(ctx, c.view.Load(), id)
+	d, _, err := c.desiredIn(ctx, c.view.Load(), id)
+	return d, err
 }
 
-func (c *Controller) desiredIn(ctx context.Context, v *view, id string) (*wire.Desired, error) {
+func (c *Controller) desiredIn(ctx context.Context, v *view, id string) (*wire.Desired, *news, error) {
 	d := v.desired[id]
 	out := &wire.Desired{Order: wire.Order(v.position), Bundle: d.Bundle, Rollout: d.Rollout, Since: d.Revision, Prefetch: c.driver.prefetch(id)}
 	if d.Rollout != 0 {
 		plan, err := c.driver.plan(ctx, c.Store, d.Rollout)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		out.ConfirmSeconds = int(time.Duration(plan.Confirm).Seconds())
 	}
-	out.Members, out.Labels = v.members, v.hosts[id].LabelsOrder
-	return out, nil
+	out.Labels = v.hosts[id].LabelsOrder
+	n, err := c.newsFor(ctx, v, id, c.statuses.read(id))
+	out.Members, out.Guests = n.members, n.guests
+	return out, n, err
 }
 
 // tell tells a host what it is to run, with the blobs that it needs for that.
@@ -54,15 +57,15 @@ func (c *Controller) tell(ctx context.Context, id string) {
 
 func (t *telling) message(ctx context.Context, c *Controller, id string) ([]byte, error) {
 	v := c.view.Load()
-	d, err := c.desiredIn(ctx, v, id)
+	d, n, err := c.desiredIn(ctx, v, id)
 	if err != nil {
 		return nil, err
 	}
-	hashes, err := c.lacking(ctx, v, id, d)
+	hashes, err := c.lacking(ctx, v, id, d, n)
 	if err != nil {
 		return nil, err
 	}
-	key := fmt.Sprint(d.Bundle, d.Rollout, " ", d.Since, hashes, ordered(v.hosts[id]))
+	key := fmt.Sprint(d.Bundle, d.Rollout, " ", d.Since, hashes, ordered(v.hosts[id]), n.name())
 	if d.Prefetch != nil {
 		key = fmt.Sprint(*d.Prefetch, key)
 	}
@@ -72,6 +75,7 @@ func (t *telling) message(ctx context.Context, c *Controller, id string) ([]byte
 		t.at, t.messages = v.position, map[string][]byte{}
 	}
 	if made := t.messages[key]; made != nil {
+		c.statuses.told(id, n)
 		return made, nil
 	}
 	for _, hash := range hashes {
@@ -88,34 +92,44 @@ func (t *telling) message(ctx context.Context, c *Controller, id string) ([]byte
 	made, err := wire.Encode(&wire.Message{Desired: d})
 	if err == nil {
 		t.messages[key] = made
+		c.statuses.told(id, n)
 	}
 	return made, err
 }
 
 // lacking are small blobs of what is desired that a host is not known to have. It fetches
 // those that are lost on the way.
-func (c *Controller) lacking(ctx context.Context, v *view, id string, d *wire.Desired) (hashes []string, err error) {
+func (c *Controller) lacking(ctx context.Context, v *view, id string, d *wire.Desired, n *news) (hashes []string, err error) {
 	bundle := d.Bundle
 	if d.Prefetch != nil {
 		bundle = d.Prefetch.Bundle
 	}
 	k := c.statuses.read(id)
 	if bundle != 0 && !slices.Contains(k.have, bundle) {
-		if hashes, err = c.news(ctx, v, id, bundle, k.settled); err != nil {
+		if hashes, err = c.newsOf(ctx, v, id, bundle, k.settled); err != nil {
 			return nil, err
 		}
 	}
-	if d.Members != nil && d.Members.Sha256 != k.members && d.Members.Size <= wire.MostPushed {
-		hashes = append(hashes, d.Members.Sha256)
-		c.statuses.mutex.Lock()
-		c.statuses.get(id).members = d.Members.Sha256
-		c.statuses.mutex.Unlock()
-	}
-	return hashes, nil
+	hashes = append(hashes, n.lacking...)
+	return hashes[:min(len(hashes), wire.MostBlobs)], nil
 }
 
-// news are the blobs of a bundle for a host that the bundle which it runs does not have.
-func (c *Controller) news(ctx context.Context, v *view, id string, bundle, runs int64) ([]string, error) {
+// told notes what a host is told of members and guests.
+func (s *statuses) told(id string, n *news) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	is := s.get(id)
+	is.told, is.floor = n.name(), max(is.floor, n.number)
+	if n.members != nil {
+		is.members = n.members.Content
+	}
+	if n.guests != nil {
+		is.guests = n.guests.Content
+	}
+}
+
+// newsOf are the blobs of a bundle for a host that the bundle which it runs does not have.
+func (c *Controller) newsOf(ctx context.Context, v *view, id string, bundle, runs int64) ([]string, error) {
 	of, err := c.contents.of(ctx, c.Store, bundle)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -20,8 +21,7 @@ type view struct {
 	hostsAt  int64 // the revision at which they became these
 	desired  map[string]store.Desired
 	bundles  map[int64]store.Bundle
-	live     map[string]store.Live
-	members  *wire.Blob // of live; nil: there are none
+	guests   map[string]*store.Guest
 }
 
 // mostNamed is how many hosts of a change are read alone rather than all.
@@ -53,7 +53,7 @@ func (c *Controller) advance(ctx context.Context) error {
 	all := false
 	for _, change := range feed.Changes {
 		changed[change.Kind] = append(changed[change.Kind], change.IDs...)
-		all = all || change.Kind != "host" && change.Kind != "desired" && change.Kind != "rollout"
+		all = all || change.Kind != "host" && change.Kind != "desired" && change.Kind != "rollout" && change.Kind != "guest"
 	}
 	if all || len(changed["host"]) > mostNamed || len(changed["desired"]) > mostNamed {
 		return c.whole(ctx)
@@ -83,6 +83,12 @@ func (c *Controller) advance(ctx context.Context) error {
 			next.desired[d.Host] = d
 		}
 	}
+	if ids := changed["guest"]; len(ids) > 0 {
+		if next.guests, err = c.guestsNow(ctx, old, ids); err != nil {
+			return err
+		}
+	}
+	c.documents.changed(false, changed["host"], changed["guest"])
 	c.view.Store(&next)
 	c.cutRevoked(&next, changed["host"])
 	for _, id := range changed["desired"] {
@@ -90,8 +96,28 @@ func (c *Controller) advance(ctx context.Context) error {
 	}
 	c.tellOrdered(ctx, old, &next, changed["host"])
 	c.driver.look()
-	c.memberships()
+	if len(changed["host"])+len(changed["guest"]) > 0 {
+		c.memberships()
+	}
 	return nil
+}
+
+// guestsNow are all guests, of which some are read anew.
+func (c *Controller) guestsNow(ctx context.Context, old *view, ids []string) (map[string]*store.Guest, error) {
+	now := map[string]*store.Guest{}
+	if len(ids) > mostNamed {
+		ids = nil
+	} else {
+		now = maps.Clone(old.guests)
+		for _, id := range ids {
+			delete(now, id)
+		}
+	}
+	guests, err := c.Store.Guests(ctx, ids...)
+	for i := range guests {
+		now[guests[i].ID] = &guests[i]
+	}
+	return now, err
 }
 
 // whole reads all of it.
@@ -102,7 +128,7 @@ func (c *Controller) whole(ctx context.Context) error {
 	}
 	next := &view{
 		position: s.Fleet.Position, hostsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
-		bundles: map[int64]store.Bundle{}, live: map[string]store.Live{},
+		bundles: map[int64]store.Bundle{}, guests: map[string]*store.Guest{},
 	}
 	for _, h := range s.Hosts {
 		next.hosts[h.ID] = h
@@ -113,15 +139,13 @@ func (c *Controller) whole(ctx context.Context) error {
 	for _, b := range s.Bundles {
 		next.bundles[b.Number] = b
 	}
-	for _, l := range s.Live {
-		next.live[l.Kind] = l
+	for i := range s.Guests {
+		next.guests[s.Guests[i].ID] = &s.Guests[i]
 	}
-	if l, has := next.live[trust.KindMembers]; has {
-		next.members = &wire.Blob{Sha256: wire.Hash(l.Envelope), Size: int64(len(l.Envelope))}
-	}
+	c.documents.changed(true, nil, nil)
 	old := c.view.Swap(next)
 	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
-	all := old == nil || old.position.Incarnation != next.position.Incarnation || hashOf(old.members) != hashOf(next.members)
+	all := old == nil || old.position.Incarnation != next.position.Incarnation
 	for id := range c.hub.Online() {
 		if all || old.desired[id] != next.desired[id] || ordered(old.hosts[id]) != ordered(next.hosts[id]) {
 			c.tell(ctx, id)
@@ -148,6 +172,10 @@ func (c *Controller) follow(ctx context.Context) {
 		c.answered(err)
 		if err == nil {
 			err = c.refresh(ctx)
+		}
+		if errors.Is(err, store.ErrMoved) {
+			c.moved <- err
+			return
 		}
 		if err != nil {
 			select {

@@ -2,11 +2,13 @@ package faults
 
 import (
 	"crypto/tls"
+	"database/sql"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -153,6 +155,19 @@ func TestOnPostgres(t *testing.T) {
 	f.until("it is published", func() string { return why(f.publish()) })
 	if out := f.must("audit", "verify"); !strings.Contains(out, "whole") {
 		t.Error(out)
+	}
+	// In the middle of a roll-out it moves to SQLite, and in that of the next one back.
+	f.all(f.newest)
+	db := must(sql.Open("pgx", server.Address("postgres")))
+	must(db.ExecContext(f.Context(), "create schema again"))
+	check(db.Close())
+	for _, to := range []string{"sqlite:" + filepath.Join(f.dir, "fleet.db"), server.Address("postgres") + "&search_path=again"} {
+		f.release()
+		f.must("migrate", "--from", f.database, "--to", to)
+		<-f.controller.Done()
+		f.database = to
+		f.run()
+		f.all(f.newest)
 	}
 	f.end()
 }

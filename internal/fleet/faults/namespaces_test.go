@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
 	"sluice/internal/lab/testnet"
 )
@@ -315,21 +316,23 @@ func (h *machine) expires() time.Time {
 	}
 }
 
-// restored puts a copy of the database back, which is a bundle older.
+// restored puts a backup back that was made while the controller ran, and is a bundle older.
 func restored(f *real) {
-	file := strings.TrimPrefix(f.database, "sqlite:")
-	f.signal(syscall.SIGTERM)
-	<-f.controller.Done()
+	f.until("the roll-out is over", func() string {
+		if r := must(f.client.Rollouts(f.Context(), 1))[0]; r.State.Phase != rollout.Done {
+			return string(r.State.Phase)
+		}
+		return ""
+	})
+	backup := filepath.Join(memory(f.T), "fleet.backup")
+	f.must("backup", "--dir", f.dir, "--keys", backup)
 	f.harvest()
-	copied, at, text := f.audit.clone(), time.Now(), must(os.ReadFile(file))
-	f.run()
+	copied, at := f.audit.clone(), time.Now()
 	f.release()
 	f.all(f.newest)
 	f.kill()
-	for _, end := range []string{"-wal", "-shm"} {
-		check(os.RemoveAll(file + end))
-	}
-	check(os.WriteFile(file, text, 0o600))
+	check(os.Rename(f.dir, f.dir+"-lost"))
+	f.must("restore", "--dir", f.dir, backup)
 	f.history.Add(Event{Kind: Restored, Until: at})
 	f.audit = copied
 	f.run()

@@ -27,9 +27,10 @@ import (
 type dialect struct {
 	words    *strings.Replacer
 	snapshot *sql.TxOptions // of a transaction whose reads see one state
-	tables   string         // counts the tables that there are
-	called   string         // behind it: those of the name $1
+	tables   string         // the names of the tables that there are
 	lock     string         // held while tables are made
+	moving   *sql.TxOptions // of a transaction that reads one state, and lets nobody else change it
+	freeze   string         // its first statement
 	notify   string         // tells other processes of something new
 	clock    string         // the time in microseconds since 1970; "": this process's is the database's
 	listen   func(ctx context.Context, db *sql.DB, ring func())
@@ -38,15 +39,15 @@ type dialect struct {
 var sqlite = dialect{
 	words:    strings.NewReplacer("BYTES", "blob", "EACH($1)", "json_each($1)", "NAMES($1)", "(select value from json_each($1))", "LOCKED", ""),
 	snapshot: &sql.TxOptions{ReadOnly: true},
-	tables:   `select count(*) from sqlite_master where type = 'table'`,
-	called:   ` and name = $1`,
+	tables:   `select name from sqlite_master where type = 'table' and name not like 'sqlite\_%' escape '\'`,
 }
 
 var postgres = dialect{
 	words:    strings.NewReplacer("BYTES", "bytea", "EACH($1)", "jsonb_array_elements($1::jsonb)", "NAMES($1)", "(select value from jsonb_array_elements_text($1::jsonb))", "LOCKED", "for update"),
 	snapshot: &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead},
-	tables:   `select count(*) from information_schema.tables where table_schema = current_schema()`,
-	called:   ` and table_name = $1`,
+	tables:   `select table_name as name from information_schema.tables where table_schema = current_schema()`,
+	moving:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead},
+	freeze:   `lock table fleet in exclusive mode`,       // which the last step of each change waits for
 	lock:     `select pg_advisory_xact_lock(6004238176)`, // any number that is always the same
 	notify:   `select pg_notify('sluice', '')`,
 	clock:    `select cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)`,

@@ -43,17 +43,29 @@ func (s *Store) Create(ctx context.Context, who, name string, incarnation int64)
 // Fleet is the fleet of the database, or ErrNotFound.
 func (s *Store) Fleet(ctx context.Context) (Fleet, error) { return s.fleet(ctx, s.reader) }
 
-func (s *Store) fleet(ctx context.Context, q querier) (f Fleet, err error) {
+func (s *Store) fleet(ctx context.Context, q querier) (Fleet, error) {
+	f, moved, err := s.fleetRow(ctx, q)
+	switch {
+	case err != nil || moved == "":
+		return f, err
+	case moved == coming:
+		return f, ErrComing
+	}
+	return f, fmt.Errorf("%w: %s", ErrMoved, moved)
+}
+
+// fleetRow is the fleet, also of a database that is not its own any more: moved says so.
+func (s *Store) fleetRow(ctx context.Context, q querier) (f Fleet, moved string, err error) {
 	if s.still != nil {
 		if err := s.still(); err != nil {
-			return f, fmt.Errorf("the database: %w", err)
+			return f, "", fmt.Errorf("the database: %w", err)
 		}
 	}
 	var created int64
-	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash},
-		`select name, incarnation, revision, created, audit_seq, audit_hash from fleet where id = 1`)
+	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash, &moved},
+		`select name, incarnation, revision, created, audit_seq, audit_hash, moved from fleet where id = 1`)
 	f.Created = moment(created)
-	return f, err
+	return f, moved, err
 }
 
 // NewIncarnation is for a database that was restored from an older copy: agents take its

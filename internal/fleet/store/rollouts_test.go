@@ -117,7 +117,7 @@ func TestUpgrade(t *testing.T) {
 		fleet(t, s)
 		enrolled(t, s, "web-1")
 		published(t, s, 1)
-		for _, statement := range []string{"drop table rollout", "update sluice_schema set version = 1"} {
+		for _, statement := range []string{"drop table rollout", "drop table if exists access", "drop table guest_claim", "alter table guest drop column leaving", "alter table guest drop column revision", "update sluice_schema set version = 1"} {
 			if _, err := s.writer.ExecContext(ctx, statement); err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -194,18 +195,38 @@ create table applied (
 	said text not null,
 	at bigint not null
 );
+`, `
+alter table guest add column leaving text not null default '[]';
+alter table guest add column revision bigint not null default 0;
+create table guest_claim (
+	what text not null primary key,
+	guest text not null references guest (id) on delete cascade
+);
+create index guest_claim_guest on guest_claim (guest);
+`, `
+alter table fleet add column moved text not null default '';
 `}
+
+// schemaTable has one row, the version of the tables.
+const schemaTable = "sluice_schema"
+
+// tables are the names of the tables that there are.
+func (s *Store) tables(ctx context.Context, q querier) (names []string, err error) {
+	return names, s.query(ctx, q, func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		names = append(names, name)
+		return err
+	}, s.dialect.tables)
+}
 
 // version is that of the tables; 0: there are none.
 func (s *Store) version(ctx context.Context, q querier) (version int, err error) {
-	var tables, ours int
-	if err := s.one(ctx, q, []any{&tables}, s.dialect.tables); err != nil || tables == 0 {
+	tables, err := s.tables(ctx, q)
+	if err != nil || len(tables) == 0 {
 		return 0, err
 	}
-	if err := s.one(ctx, q, []any{&ours}, s.dialect.tables+s.dialect.called, "sluice_schema"); err != nil {
-		return 0, err
-	}
-	if ours == 0 {
+	if !slices.Contains(tables, schemaTable) {
 		return 0, ErrForeign
 	}
 	if err := s.one(ctx, q, []any{&version}, `select version from sluice_schema`); err != nil {

@@ -27,6 +27,9 @@ var (
 	ErrNewer    error = answerError("the database was made by a newer version of this program")
 	ErrOlder    error = answerError("the database was made by an older version of this program, and is brought up when the controller starts")
 	ErrForeign  error = answerError("the database holds tables of something else")
+	ErrNotEmpty error = answerError("the database is not empty")
+	ErrMoved    error = answerError("the fleet is in another database now")
+	ErrComing   error = answerError("the fleet was to be moved into this database, and has not come whole")
 )
 
 // answerError is one of the errors above.

@@ -331,23 +331,60 @@ func TestGuests(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		ctx := t.Context()
 		fleet(t, s)
-		enrolled(t, s, "hv-1", "hv-2")
+		enrolled(t, s, "hv-1", "hv-2", "hv-3")
+		put := func(g Guest) error {
+			_, err := s.PutGuest(ctx, operator, g)
+			return err
+		}
+		one := func() Guest { return good[[]Guest](t)(s.Guests(ctx, "vm-1"))[0] }
 		g := Guest{
-			ID: "vm-1", Host: "hv-1", Interface: "tap0", Netns: "customer7", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")},
+			ID: "vm-1", Placement: Placement{Host: "hv-1", Interface: "tap0", Netns: "customer7"}, Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")},
 			Public: []netip.Addr{netip.MustParseAddr("203.0.113.9")}, Labels: map[string]string{"app": "api"},
 		}
-		revises(t, s, "a guest", 1, func() error { return s.PutGuest(ctx, operator, g) })
-		revises(t, s, "the same guest", 0, func() error { return s.PutGuest(ctx, operator, g) })
-		same(t, "guests", good[[]Guest](t)(s.Guests(ctx)), []Guest{g})
-		is(t, "its host removed", s.RemoveHost(ctx, operator, "hv-1"), ErrConflict)
+		revises(t, s, "a guest", 1, func() error { return put(g) })
+		revises(t, s, "the same guest", 0, func() error { return put(g) })
+		is := func(what string, err, want error, text string) {
+			t.Helper()
+			if !errors.Is(err, want) || want != nil && !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+		want := g
+		want.Revision = good[Fleet](t)(s.Fleet(ctx)).Revision
+		same(t, "guest", one(), want)
+		is("its host removed", s.RemoveHost(ctx, operator, "hv-1"), ErrConflict, "1 guests")
+		other := Guest{ID: "vm-2", Placement: Placement{Host: "hv-1", Interface: "tap0"}, Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.6")}}
+		is("its interface", put(other), ErrTaken, "guest vm-1")
+		other.Interface, other.Addresses = "tap1", g.Addresses
+		is("its address", put(other), ErrTaken, "address 10.30.0.5: taken by another: guest vm-1")
+		other.Addresses = g.Public
+		is("its public address", put(other), ErrTaken, "address 203.0.113.9")
+		same(t, "after what was refused", len(good[[]Guest](t)(s.Guests(ctx))), 1)
+
 		g.Host, g.Public = "hv-2", []netip.Addr{}
-		revises(t, s, "moved", 1, func() error { return s.PutGuest(ctx, operator, g) })
-		same(t, "guests", good[[]Guest](t)(s.Guests(ctx)), []Guest{g})
-		is(t, "its old host removed", s.RemoveHost(ctx, operator, "hv-1"), nil)
+		revises(t, s, "moved", 1, func() error { return put(g) })
+		same(t, "where it was", one().Leaving, []Placement{want.Placement})
+		is("an address that is free again", put(other), nil, "")
+		moved := one().Revision
+		g.Host = "hv-3"
+		revises(t, s, "moved again", 1, func() error { return put(g) })
+		same(t, "where it was", one().Leaving, []Placement{want.Placement, {Host: "hv-2", Interface: "tap0", Netns: "customer7"}})
+		revises(t, s, "settled by an older revision", 0, func() error { return s.SettleGuest(ctx, operator, "vm-1", moved) })
 		g.Host = "hv-1"
-		is(t, "moved to nowhere", s.PutGuest(ctx, operator, g), ErrNotFound)
+		revises(t, s, "moved back", 1, func() error { return put(g) })
+		same(t, "of where it was", len(one().Leaving), 2)
+		revises(t, s, "settled", 1, func() error { return s.SettleGuest(ctx, operator, "vm-1", one().Revision) })
+		same(t, "settled", one().Leaving, []Placement(nil))
+		is("the host of before removed", s.RemoveHost(ctx, operator, "hv-2"), nil, "")
+		g.Host = "hv-2"
+		is("moved to nowhere", put(g), ErrNotFound, "")
+		is("revoked", s.Revoke(ctx, operator, "hv-3", "sold"), nil, "")
+		g.Host = "hv-3"
+		is("moved to a host that is revoked", put(g), ErrRevoked, "hv-3")
 		revises(t, s, "removed", 1, func() error { return s.RemoveGuest(ctx, operator, "vm-1") })
-		is(t, "removed twice", s.RemoveGuest(ctx, operator, "vm-1"), ErrNotFound)
+		is("removed twice", s.RemoveGuest(ctx, operator, "vm-1"), ErrNotFound, "")
+		g.Host, g.Public = "hv-1", nil
+		is("and put again", put(g), nil, "")
 	})
 }
 

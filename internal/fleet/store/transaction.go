@@ -130,8 +130,11 @@ func (t *tx) seal() error {
 	var revision int64
 	var head Head
 	err := t.one([]any{&revision, &head.Seq, &head.Hash},
-		`update fleet set revision = revision + $1 where id = 1 returning revision, audit_seq, audit_hash`, bump)
+		`update fleet set revision = revision + $1 where id = 1 and moved = '' returning revision, audit_seq, audit_hash`, bump)
 	if errors.Is(err, ErrNotFound) {
+		if _, err := t.store.fleet(t.ctx, t); !errors.Is(err, ErrNotFound) {
+			return err
+		}
 		return fmt.Errorf("the database holds no fleet yet: %w", err)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ const mostFindings = 100
 func (s *Store) Verify(ctx context.Context, kept ...Head) (Report, error) {
 	r := Report{Findings: []Finding{}}
 	err := s.consistent(ctx, func(q querier) error {
-		f, err := s.fleet(ctx, q)
+		f, _, err := s.fleetRow(ctx, q)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 // Kinds of live entries.
 const (
 	KindMembers = "members" // of the sets by hosts and guests
+	KindGuests  = "guests"  // of one host
 )
 
 // liveBody is what a live key signs.

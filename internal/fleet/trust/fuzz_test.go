@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,42 @@ func FuzzEnvelope(f *testing.F) {
 		labels, err := h.Labels(data, "web-1", start)
 		if err == nil && len(labels) > 0 || err != nil && !typed(err) {
 			t.Errorf("%v, %v", labels, err)
+		}
+	})
+}
+
+// FuzzDocuments: what is read of a live document is of the shape that it says.
+func FuzzDocuments(f *testing.F) {
+	f.Add([]byte(`{"sets":{"web":{"sha256":"` + HashOf(nil) + `","size":0}}}`))
+	f.Add([]byte(`{"host":"web-1","guests":{"vm-1":{"interface":"tap0","addresses":["10.30.0.5"],"public":["2001:db8::9"],"labels":{"app":"api"}}}}`))
+	f.Add([]byte("10.30.0.5\n2001:db8::5\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if m, err := ReadMembers(data); err != nil && !typed(err) {
+			t.Error(err)
+		} else if err == nil {
+			for name, c := range m.Sets {
+				if !isHash(c.SHA256) || c.Size < 0 {
+					t.Errorf("%q: %+v", name, c)
+				}
+			}
+		}
+		g, err := ReadGuests(data, "web-1")
+		if err != nil && !typed(err) || err == nil && g.Host != "web-1" {
+			t.Errorf("%+v, %v", g, err)
+		}
+		lines, err := Content{HashOf(data), int64(len(data))}.Read(data)
+		if err != nil && !typed(err) {
+			t.Error(err)
+		}
+		if err != nil {
+			return
+		}
+		var all []netip.Addr
+		for _, line := range lines {
+			all = append(all, netip.MustParseAddr(line))
+		}
+		if !bytes.Equal(AddressText(all), data) {
+			t.Errorf("read otherwise than written: %q", data)
 		}
 	})
 }

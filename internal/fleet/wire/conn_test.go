@@ -153,7 +153,7 @@ func TestClient(t *testing.T) {
 		Fail(w, &Failure{Text: "somebody has to approve web-1", Kind: KindPending})
 	})
 	mux.HandleFunc("GET "+PathDesired, func(w http.ResponseWriter, r *http.Request) {
-		Answer(w, http.StatusOK, &Desired{Order: Order{1, 7}, Bundle: 3, Members: &Blob{Sha256: hash, Size: 4}})
+		Answer(w, http.StatusOK, &Desired{Order: Order{1, 7}, Bundle: 3, Members: &Document{Sha256: hash, Size: 4, Content: hash}})
 	})
 	mux.HandleFunc("GET "+PathTrust, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, MostFromController+1)) })
 	mux.HandleFunc("GET "+PathRoot, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) })
@@ -182,7 +182,7 @@ func TestClient(t *testing.T) {
 		t.Errorf("a name that is none is sent: %v", err)
 	}
 	d, err := c.Desired(ctx)
-	if diff := cmp.Diff(&Desired{Order: Order{1, 7}, Bundle: 3, Members: &Blob{Sha256: hash, Size: 4}}, d); err != nil || diff != "" {
+	if diff := cmp.Diff(&Desired{Order: Order{1, 7}, Bundle: 3, Members: &Document{Sha256: hash, Size: 4, Content: hash}}, d); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 	if _, err := c.Trust(ctx); err == nil || !strings.Contains(err.Error(), "more than") {

@@ -41,6 +41,7 @@ const (
 	MostRequest        = 64 << 10
 	MostBlob           = 256 << 20
 	MostPushed         = 64 << 10 // a blob that comes with what is desired
+	MostBlobs          = mostItems
 )
 
 // Most of what openapi.yaml bounds.
@@ -176,7 +177,7 @@ func (m *Message) Check() error {
 // Check says what openapi.yaml does not allow.
 func (h *Hello) Check() error {
 	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), number("language-level", int64(h.LanguageLevel)),
-		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), sha("members", h.Members, true), addresses(h.Addresses))
+		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), sha("members", h.Members, true), sha("guests", h.Guests, true), addresses(h.Addresses))
 	for _, n := range h.Have {
 		if n < 1 {
 			err = errors.Join(err, fmt.Errorf("have: there is no bundle %d", n))
@@ -195,7 +196,7 @@ func (h *Hello) Check() error {
 func (r *Report) Check() error {
 	err := errors.Join(r.Order.Check(), number("rollout", r.Rollout), number("bundle", r.Bundle), number("running", r.Running),
 		text("mark", r.Mark, 0, mostShort), text("generation", r.Generation, 0, mostShort), text("drift", r.Drift, 0, mostText), text("error", r.Error, 0, mostText),
-		count("probes", len(r.Probes), mostItems), sha("labels", r.Labels, true))
+		count("probes", len(r.Probes), mostItems), sha("labels", r.Labels, true), sha("members", r.Members, true), sha("guests", r.Guests, true))
 	if !r.State.Valid() {
 		err = errors.Join(err, fmt.Errorf("there is no state %.40q", r.State))
 	}
@@ -244,8 +245,10 @@ func (d *Desired) Check() error {
 	if f := d.Prefetch; f != nil && (f.Bundle < 1 || f.Rollout < 1) {
 		err = errors.Join(err, fmt.Errorf("prefetch: there is no bundle %d of roll-out %d", f.Bundle, f.Rollout))
 	}
-	if d.Members != nil {
-		err = errors.Join(err, sha("members", d.Members.Sha256, false), number("size", d.Members.Size))
+	for name, doc := range map[string]*Document{"members": d.Members, "guests": d.Guests} {
+		if doc != nil {
+			err = errors.Join(err, sha(name, doc.Sha256, false), number("size of "+name, doc.Size), sha("content of "+name, doc.Content, false))
+		}
 	}
 	err = errors.Join(err, count("blobs", len(d.Blobs), mostItems))
 	for _, b := range d.Blobs {

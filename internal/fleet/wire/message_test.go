@@ -28,7 +28,7 @@ var whole = map[string]struct {
 	"Desired":     {&Desired{}, `{}`},
 	"Order":       {&Desired{}, `{"order": {}}`},
 	"Prefetch":    {&Desired{}, `{"prefetch": {"bundle": 1, "rollout": 1}}`},
-	"Blob":        {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0}}`},
+	"Document":    {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0, "content": "` + hash + `"}}`},
 	"Living":      {&Hello{}, `{"version": "1.0", "instance": "a", "living": {"incarnation": 1, "seq": 2}}`},
 	"Live":        {&Live{}, `{}`},
 	"LiveApplied": {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
@@ -55,7 +55,7 @@ func inside(name string, all map[string]any) map[string]any {
 		return all["living"].(map[string]any)
 	case "NotLive":
 		return all["refused"].([]any)[0].(map[string]any)
-	case "Blob":
+	case "Document":
 		return all["members"].(map[string]any)
 	}
 	return all

@@ -114,18 +114,9 @@ type Ask struct {
 	What Question `json:"what"`
 }
 
-// Blob defines model for Blob.
-type Blob struct {
-	// Sha256 64 digits, small.
-	Sha256 SHA256 `json:"sha256"`
-
-	// Size in bytes
-	Size int64 `json:"size"`
-}
-
 // Desired What a host is to run.
 type Desired struct {
-	// Blobs of the bundle, of what is to be fetched and of members, those which the host is not known to have, if they are small; it fetches the others
+	// Blobs of the bundle, of what is to be fetched, of members and guests, those which the host is not known to have, if they are small; it fetches the others
 	Blobs [][]byte `json:"blobs,omitempty,omitzero"`
 
 	// Bundle its number in targets.json; 0: what runs stays
@@ -134,9 +125,14 @@ type Desired struct {
 	// ConfirmSeconds within how many it has to be confirmed by its probes
 	ConfirmSeconds int `json:"confirm-seconds,omitempty,omitzero"`
 
+	// Guests What is signed again and again, each time with a higher number.
+	Guests *Document `json:"guests,omitempty"`
+
 	// Labels the order by which the host has its labels, signed by the policy keys; none: its token gave them
-	Labels  []byte `json:"labels,omitempty,omitzero"`
-	Members *Blob  `json:"members,omitempty"`
+	Labels []byte `json:"labels,omitempty,omitzero"`
+
+	// Members What is signed again and again, each time with a higher number.
+	Members *Document `json:"members,omitempty"`
 
 	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
 	Order    Order     `json:"order,omitempty,omitzero"`
@@ -147,6 +143,18 @@ type Desired struct {
 
 	// Since the revision at which bundle and rollout became these, 0 for no bundle
 	Since int64 `json:"since,omitempty,omitzero"`
+}
+
+// Document What is signed again and again, each time with a higher number.
+type Document struct {
+	// Content 64 digits, small.
+	Content SHA256 `json:"content"`
+
+	// Sha256 64 digits, small.
+	Sha256 SHA256 `json:"sha256"`
+
+	// Size of the envelope in bytes
+	Size int64 `json:"size"`
 }
 
 // Drain The controller ends. Connect again after a while of your own choice within so many seconds.
@@ -206,6 +214,9 @@ type Hello struct {
 
 	// Facts 64 digits, small.
 	Facts SHA256 `json:"facts,omitempty,omitzero"`
+
+	// Guests 64 digits, small.
+	Guests SHA256 `json:"guests,omitempty,omitzero"`
 
 	// Have the numbers of the bundles that it keeps
 	Have []int64 `json:"have,omitempty,omitzero"`
@@ -367,11 +378,17 @@ type Report struct {
 	// Generation of the policy that is in force
 	Generation string `json:"generation,omitempty,omitzero"`
 
+	// Guests 64 digits, small.
+	Guests SHA256 `json:"guests,omitempty,omitzero"`
+
 	// Labels the SHA-256 of the order of labels that the host has taken, none if its token gave them
 	Labels string `json:"labels,omitempty,omitzero"`
 
 	// Mark of the policy that is in force
 	Mark string `json:"mark,omitempty,omitzero"`
+
+	// Members 64 digits, small.
+	Members SHA256 `json:"members,omitempty,omitzero"`
 
 	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
 	Order Order `json:"order,omitempty,omitzero"`

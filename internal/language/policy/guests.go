@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/selector"
 	"sluice/internal/base/sorting"
 	"sluice/internal/language/source"
 )
@@ -100,6 +102,32 @@ func (f *file) checkGuests(guests []Guest) {
 	f.claimedTwice(all)
 	f.sets[guestsName] = own
 	f.policy.Sets = append(f.policy.Sets, own)
+}
+
+// CheckGuest says in one sentence why something can be no guest of a host; which other guests
+// there are, it does not know.
+func CheckGuest(g Guest) error {
+	if p := checkHost(g.Name); p != nil {
+		return fmt.Errorf("%s is not the name of a guest: %s", source.Quote(g.Name), p.hint)
+	}
+	for name, value := range g.Labels {
+		if err := selector.CheckLabel(name, value); err != nil {
+			return fmt.Errorf("guest %s: %w", g.Name, err)
+		}
+	}
+	_, err := Reading{View: &View{Guests: []Guest{g}}, Texts: map[string][]byte{
+		"fleet.yaml": []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"),
+		"part.yaml":  []byte("version: 1\nguests: {enforce: forward, public: map}\n"),
+	}}.Load("fleet.yaml")
+	var all Errors
+	if errors.As(err, &all) {
+		text := all[0].Message
+		if hint := all[0].Hint; hint != "" {
+			text += ": " + hint
+		}
+		return errors.New(text)
+	}
+	return err
 }
 
 // claim is an address that a guest has.

@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
+)
+
+// document signs one, whose blob the controller has.
+func (s *stage) document(kind string, seq int64, payload any) *wire.Document {
+	s.t.Helper()
+	envelope := must(s.online.SignLive(kind, seq, payload))
+	hash := s.file("", string(envelope)).SHA256
+	return &wire.Document{Sha256: hash, Size: int64(len(envelope)), Content: wire.Hash(must(json.Marshal(payload)))}
+}
+
+// members signs what sets hold.
+func (s *stage) members(seq int64, sets map[string]string) *wire.Document {
+	s.t.Helper()
+	m := trust.Members{Sets: map[string]trust.Content{}}
+	for name, text := range sets {
+		f := s.file("", text)
+		m.Sets[name] = trust.Content{SHA256: f.SHA256, Size: f.Size}
+	}
+	return s.document(trust.KindMembers, seq, m)
+}
+
+func (s *stage) view(bundle string) string {
+	text, err := os.ReadFile(filepath.Join(s.dir, "bundles", bundle, viewName))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// What the live key says of members and guests comes into the view of the host, is reported
+// once it is proved, and only what has changed is fetched.
+func TestDocuments(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		guest := trust.Guest{Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")}, Labels: map[string]string{"app": "yes"}}
+		d := wire.Desired{
+			Bundle: 1, Rollout: 1, Members: s.members(5, map[string]string{"web": "203.0.113.5\n2001:db8:7::5\n", "none": ""}),
+			Guests: s.document(trust.KindGuests, 7, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"vm-1": guest}}),
+		}
+		s.desire(d)
+		r := s.await(wire.StateConfirmed, time.Minute)
+		if r.Members != d.Members.Content || r.Guests != d.Guests.Content {
+			t.Errorf("%+v", r)
+		}
+		for _, want := range []string{"web:\n        - 203.0.113.5\n        - 2001:db8:7::5\n", "none: []", "vm-1:\n        interface: tap0\n        addresses:\n            - 10.30.0.5\n        labels:\n            app: \"yes\"\n"} {
+			if !strings.Contains(s.view("1"), want) {
+				t.Errorf("no %q in\n%s", want, s.view("1"))
+			}
+		}
+		s.mu.Lock()
+		s.fetched = nil
+		s.mu.Unlock()
+		next := d
+		next.Members = s.members(9, map[string]string{"web": "203.0.113.5\n2001:db8:7::5\n", "none": "203.0.113.6\n"})
+		s.desire(next)
+		if r = s.await(wire.StateConfirmed, time.Minute); r.Members != next.Members.Content || r.Guests != d.Guests.Content {
+			t.Errorf("%+v", r)
+		}
+		if len(s.fetched) != 2 { // the document, and what one set holds
+			t.Errorf("fetched %q", s.fetched)
+		}
+		again := next // signed anew: the content is the same
+		again.Members = s.members(11, map[string]string{"web": "203.0.113.5\n2001:db8:7::5\n", "none": "203.0.113.6\n"})
+		s.desire(again)
+		synctest.Wait()
+		if len(s.fetched) != 2 {
+			t.Errorf("what has not changed was fetched: %q", s.fetched)
+		}
+		if files := must(os.ReadDir(filepath.Join(s.dir, setsName))); len(files) != 2 {
+			t.Errorf("%v", files)
+		}
+
+		for _, c := range []struct {
+			what   string
+			change func(*wire.Desired)
+			want   string
+		}{
+			{"older", func(d *wire.Desired) { d.Members = s.members(4, map[string]string{"web": "203.0.113.5\n"}) }, "older than what was seen before: number 4"},
+			{"another's", func(d *wire.Desired) {
+				d.Guests = s.document(trust.KindGuests, 7, trust.Guests{Host: "web-2", Guests: map[string]trust.Guest{}})
+			}, `for another host: they are those of host "web-2"`},
+			{"other kind", func(d *wire.Desired) { d.Guests = d.Members }, "malformed"},
+			{"not content", func(d *wire.Desired) {
+				d.Guests = &wire.Document{Sha256: d.Guests.Sha256, Size: d.Guests.Size, Content: wire.Hash(nil)}
+			}, "not what was signed"},
+			{"no address", func(d *wire.Desired) { d.Members = s.members(20, map[string]string{"web": "web-1\n"}) }, "set web: a set is malformed"},
+		} {
+			wrong := again
+			c.change(&wrong)
+			s.desire(wrong)
+			if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, c.want) || r.Members != next.Members.Content {
+				t.Errorf("%s: %+v", c.what, r)
+			}
+		}
+	})
+}

@@ -1,0 +1,289 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
+)
+
+// mostListed is how many guests an answer has, and mostWaiting how many hosts are named that
+// have not proved one.
+const (
+	mostListed  = 1000
+	mostWaiting = 10
+)
+
+// mayOn says whether the role of who asks holds for a host, of which it hears nothing otherwise.
+func (c *Controller) mayOn(v *view, who caller, host string) bool {
+	h, has := v.hosts[host]
+	return has && (who.Hosts == nil || who.Hosts.Match(named(host, h.Labels)))
+}
+
+func noGuest(id string) error { return fmt.Errorf("guest %.253s: %w", id, store.ErrNotFound) }
+
+func (o operator) Guests(w http.ResponseWriter, r *http.Request, params api.GuestsParams) {
+	var only *selector.Selector
+	if params.Selector != "" {
+		var err error
+		if only, err = selector.Parse(params.Selector); err != nil {
+			wire.Fail(w, wrong("%v", err))
+			return
+		}
+	}
+	limit := params.Limit
+	if limit == 0 {
+		limit = mostListed
+	}
+	if limit < 1 || limit > mostListed {
+		wire.Fail(w, wrong("a limit is 1 to %d, not %d", mostListed, params.Limit))
+		return
+	}
+	v, out := o.view.Load(), api.Guests{Guests: []api.Guest{}}
+	proofs, err := o.proofs(r.Context(), v)
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.guests)) {
+		g := v.guests[id]
+		if id <= params.After || params.Host != "" && g.Host != params.Host || only != nil && !only.Match(g.Labels) || !o.mayOn(v, as(r), g.Host) {
+			continue
+		}
+		if len(out.Guests) == limit {
+			out.Next = out.Guests[limit-1].Guest
+			break
+		}
+		out.Guests = append(out.Guests, *proofs.shown(v, g))
+	}
+	o.done(w, out, nil)
+}
+
+func (o operator) Guest(w http.ResponseWriter, r *http.Request, id string) {
+	v := o.view.Load()
+	g := v.guests[id]
+	if g == nil || !o.mayOn(v, as(r), g.Host) {
+		o.done(w, nil, noGuest(id))
+		return
+	}
+	o.show(w, r, v, g)
+}
+
+func (o operator) show(w http.ResponseWriter, r *http.Request, v *view, g *store.Guest) {
+	proofs, err := o.proofs(r.Context(), v)
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	o.done(w, proofs.shown(v, g), nil)
+}
+
+func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
+	n, fine := in[api.NewGuest](w, r)
+	if !fine {
+		return
+	}
+	v := o.view.Load()
+	if g := v.guests[id]; g != nil && !o.mayOn(v, as(r), g.Host) {
+		o.done(w, nil, noGuest(id))
+		return
+	}
+	if !o.mayOn(v, as(r), n.Host) {
+		o.done(w, nil, fmt.Errorf("host %.253s: %w", n.Host, store.ErrNotFound))
+		return
+	}
+	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels}
+	if err := o.checkGuest(r.Context(), v, g); err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	now, err := o.Store.PutGuest(r.Context(), as(r).Who, g)
+	if err == nil {
+		err = o.refresh(r.Context())
+	}
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	o.show(w, r, o.view.Load(), &now)
+}
+
+func (o operator) RemoveGuest(w http.ResponseWriter, r *http.Request, id string) {
+	v := o.view.Load()
+	if g := v.guests[id]; g != nil && !o.mayOn(v, as(r), g.Host) {
+		o.done(w, nil, noGuest(id))
+		return
+	}
+	err := o.Store.RemoveGuest(r.Context(), as(r).Who, id)
+	if err == nil {
+		err = o.refresh(r.Context())
+	}
+	o.done(w, nil, err)
+}
+
+// checkGuest says why hosts would refuse a guest, or hold it in no set.
+func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) error {
+	for _, a := range slices.Concat(g.Addresses, g.Public) {
+		if !a.IsValid() || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+			return wrong("guest %s: %s is no address of a guest", g.ID, a)
+		}
+	}
+	if err := policy.CheckGuest(ofLanguage(&g)); err != nil {
+		return wrong("%v", err)
+	}
+	if len(v.bundles) == 0 {
+		return nil
+	}
+	groups, err := c.groups(ctx, slices.Max(slices.Collect(maps.Keys(v.bundles))))
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		set := &groups[i]
+		if set.guests == nil || !set.guests.Match(g.Labels) {
+			continue
+		}
+		for _, a := range g.Addresses {
+			if !set.holds(a) {
+				return wrong("guest %s: %s is not within what set %s may hold, which its labels put it into: %s", g.ID, a, set.name, rangesText(set.within))
+			}
+		}
+	}
+	return nil
+}
+
+func rangesText(all []addrset.Range) (text string) {
+	for i, r := range all {
+		if i > 0 {
+			text += ", "
+		}
+		text += r.String()
+	}
+	return text
+}
+
+// ofLanguage is a guest as a policy has it.
+func ofLanguage(g *store.Guest) policy.Guest {
+	ranges := func(of []netip.Addr) (out []policy.Range) {
+		for _, a := range of {
+			out = append(out, policy.Range{Range: addrset.Range{From: a, To: a}})
+		}
+		return out
+	}
+	return policy.Guest{Name: g.ID, Interface: policy.Word{Text: g.Interface}, Addresses: ranges(g.Addresses), Public: ranges(g.Public), Labels: g.Labels}
+}
+
+// proofs are up to which revision hosts have proved what they are told; 0: none is known.
+type proofs struct {
+	guests  map[string]int64
+	members []provedMembers
+}
+
+// provedMembers are hosts that use the same sets.
+type provedMembers struct {
+	groups []group
+	hosts  map[string]int64
+}
+
+// proofs reads those of the hosts that the view has.
+func (c *Controller) proofs(ctx context.Context, v *view) (*proofs, error) {
+	p := &proofs{guests: map[string]int64{}}
+	classes := map[string]int{}
+	for id, d := range v.desired {
+		if d.Bundle == 0 {
+			continue
+		}
+		groups, err := c.used(ctx, v, id, d.Bundle)
+		if err != nil {
+			return nil, err
+		}
+		key := definitions(groups)
+		at, has := classes[key]
+		if !has {
+			at = len(p.members)
+			classes[key] = at
+			p.members = append(p.members, provedMembers{groups, map[string]int64{}})
+		}
+		p.members[at].hosts[id] = 0
+	}
+	d := &c.documents
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for id := range v.hosts {
+		p.guests[id] = c.provedUntil(id, d.guestsOf[id], func(r *wire.Report) string { return r.Guests })
+	}
+	for _, class := range p.members {
+		doc := d.members[definitions(class.groups)]
+		for id := range class.hosts {
+			class.hosts[id] = c.provedUntil(id, doc, func(r *wire.Report) string { return r.Members })
+		}
+	}
+	return p, nil
+}
+
+// provedUntil is called with the mutex of the documents.
+func (c *Controller) provedUntil(host string, doc *document, content func(*wire.Report) string) int64 {
+	k := c.statuses.read(host)
+	if doc == nil || k.report.Proved.IsZero() || k.report.Drift != "" {
+		return 0
+	}
+	return doc.until(content(&k.report), c.documents.at.Revision)
+}
+
+// shown is a guest with where it is proved.
+func (p *proofs) shown(v *view, g *store.Guest) *api.Guest {
+	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+	for _, at := range g.Leaving {
+		out.Leaving = append(out.Leaving, at.Host)
+	}
+	concerned := map[string]bool{g.Host: p.guests[g.Host] >= g.Revision}
+	for _, class := range p.members {
+		if !slices.ContainsFunc(class.groups, func(set group) bool { return set.guests != nil && set.guests.Match(g.Labels) }) {
+			continue
+		}
+		for id, until := range class.hosts {
+			if h := v.hosts[id]; h.Revoked.IsZero() {
+				other, has := concerned[id]
+				concerned[id] = until >= g.Revision && (!has || other)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(concerned)) {
+		if out.Concerned++; !concerned[id] && len(out.Waiting) < mostWaiting {
+			out.Waiting = append(out.Waiting, id)
+		}
+	}
+	out.Proved = len(out.Waiting)+len(out.Leaving) == 0
+	return out
+}
+
+// settleMoved has guests leave where they were once their hosts have proved them.
+func (c *Controller) settleMoved(ctx context.Context, v *view) error {
+	c.documents.mutex.Lock()
+	moving := slices.Sorted(maps.Keys(c.documents.moving))
+	c.documents.mutex.Unlock()
+	for _, id := range moving {
+		g := v.guests[id]
+		if g == nil {
+			continue
+		}
+		c.documents.mutex.Lock()
+		until := c.provedUntil(g.Host, c.documents.guestsOf[g.Host], func(r *wire.Report) string { return r.Guests })
+		c.documents.mutex.Unlock()
+		if until >= g.Revision {
+			if err := c.Store.SettleGuest(ctx, self, id, g.Revision); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
