@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -28,7 +29,7 @@ func newInventory() *cobra.Command {
 		Use:   "inventory",
 		Short: "Write which hosts there are into the repository, as the controller knows them",
 		Long: `Writes inventory.yaml anew from what the controller knows: each host with its labels, its
-addresses and its facts, which go to facts/HOST.json beside it. "check", "test" and "diff"
+addresses and its facts, which go to facts/HOST.json beside it, and the guests on them. "check", "test" and "diff"
 then judge a change by the hosts that there are. Facts that are there already are not
 fetched again, and those of hosts that are gone are removed.
 
@@ -46,6 +47,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 type inventoryWritten struct {
 	File    string `json:"file"`
 	Hosts   int    `json:"hosts"`
+	Guests  int    `json:"guests"`
 	Facts   int    `json:"facts"`   // hosts whose facts are known
 	Fetched int    `json:"fetched"` // facts that were not here
 	Changed bool   `json:"changed"`
@@ -94,6 +96,9 @@ func writeInventory(cmd *cobra.Command, _ []string) error {
 		}
 		fmt.Fprintf(&text, "  %s: %s\n", h.Host, value) // JSON is YAML
 	}
+	if err := addGuests(ctx, c, &text, &out); err != nil {
+		return err
+	}
 	before, err := inventory.Load(out.File)
 	if err == nil {
 		for _, h := range before.Hosts { // what only the old file named
@@ -117,7 +122,37 @@ func writeInventory(cmd *cobra.Command, _ []string) error {
 	if out.Changed {
 		said = "is written"
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d with facts\n", out.File, said, english.Plural(out.Hosts, "host"), out.Facts)
+	guests := ""
+	if out.Guests > 0 {
+		guests = ", and " + english.Plural(out.Guests, "guest")
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d with facts%s\n", out.File, said, english.Plural(out.Hosts, "host"), out.Facts, guests)
+	return nil
+}
+
+// addGuests writes the machines on hosts.
+func addGuests(ctx context.Context, c *api.Client, text *bytes.Buffer, out *inventoryWritten) error {
+	guests, err := c.Guests(ctx, "", "")
+	if err != nil {
+		return hinted(err)
+	}
+	for i, g := range guests {
+		if i == 0 {
+			text.WriteString("guests:\n")
+		}
+		value, err := json.Marshal(struct {
+			Host      string            `json:"host"`
+			Interface string            `json:"interface"`
+			Addresses []netip.Addr      `json:"addresses"`
+			Public    []netip.Addr      `json:"public,omitempty"`
+			Labels    map[string]string `json:"labels,omitempty"`
+		}{g.Host, g.Interface, g.Addresses, g.Public, g.Labels})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(text, "  %s: %s\n", g.Guest, value)
+	}
+	out.Guests = len(guests)
 	return nil
 }
 

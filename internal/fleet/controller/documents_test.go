@@ -28,6 +28,7 @@ type listener struct {
 	report   wire.Report
 	silent   bool // it proves nothing
 	conn     *wire.Conn
+	ended    error
 }
 
 // listens joins a host and has it listen.
@@ -71,6 +72,7 @@ func (l *listener) listen() {
 	for {
 		m, err := l.conn.Receive(context.Background())
 		if err != nil {
+			l.ended = err
 			return
 		}
 		if m.Trust != nil {
@@ -289,6 +291,22 @@ func TestGuests(t *testing.T) {
 	all, err := f.client.Guests(t.Context(), "app=api", "hv-3")
 	if err != nil || len(all) != 1 || all[0].Guest != "vm-1" {
 		t.Errorf("%+v, %v", all, err)
+	}
+
+	// Who has a role for some hosts alone hears of guests on these, and puts none on others.
+	token, _, err := f.access(f.client, "netops", api.Operator, "host=hv-2")
+	ok(t, err)
+	netops := f.elsewhere(token)
+	if all, err := netops.Guests(t.Context(), "", ""); err != nil || len(all) != 1 || all[0].Guest != "vm-2" {
+		t.Errorf("%+v, %v", all, err)
+	}
+	_, one := netops.Guest(t.Context(), "vm-1")
+	_, taken := netops.PutGuest(t.Context(), "vm-1", api.NewGuest{Host: "hv-2", Interface: "tap9", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.9")}})
+	_, placed := netops.PutGuest(t.Context(), "vm-9", api.NewGuest{Host: "hv-1", Interface: "tap9", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.9")}})
+	for _, err := range []error{one, taken, placed, netops.RemoveGuest(t.Context(), "vm-1")} {
+		if kind(err) != wire.KindNotFound {
+			t.Errorf("of another host: %v", err)
+		}
 	}
 
 	// What its host is revoked for, sets do not hold.

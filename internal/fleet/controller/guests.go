@@ -23,12 +23,6 @@ const (
 	mostWaiting = 10
 )
 
-// mayOn says whether the role of who asks holds for a host, of which it hears nothing otherwise.
-func (c *Controller) mayOn(v *view, who caller, host string) bool {
-	h, has := v.hosts[host]
-	return has && (who.Hosts == nil || who.Hosts.Match(named(host, h.Labels)))
-}
-
 func noGuest(id string) error { return fmt.Errorf("guest %.253s: %w", id, store.ErrNotFound) }
 
 func (o operator) Guests(w http.ResponseWriter, r *http.Request, params api.GuestsParams) {
@@ -56,14 +50,14 @@ func (o operator) Guests(w http.ResponseWriter, r *http.Request, params api.Gues
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.guests)) {
 		g := v.guests[id]
-		if id <= params.After || params.Host != "" && g.Host != params.Host || only != nil && !only.Match(g.Labels) || !o.mayOn(v, as(r), g.Host) {
+		if id <= params.After || params.Host != "" && g.Host != params.Host || only != nil && !only.Match(g.Labels) || o.host(as(r), g.Host) != nil {
 			continue
 		}
 		if len(out.Guests) == limit {
 			out.Next = out.Guests[limit-1].Guest
 			break
 		}
-		out.Guests = append(out.Guests, *proofs.shown(v, g))
+		out.Guests = append(out.Guests, *proofs.shown(v, as(r), g))
 	}
 	o.done(w, out, nil)
 }
@@ -71,7 +65,7 @@ func (o operator) Guests(w http.ResponseWriter, r *http.Request, params api.Gues
 func (o operator) Guest(w http.ResponseWriter, r *http.Request, id string) {
 	v := o.view.Load()
 	g := v.guests[id]
-	if g == nil || !o.mayOn(v, as(r), g.Host) {
+	if g == nil || o.host(as(r), g.Host) != nil {
 		o.done(w, nil, noGuest(id))
 		return
 	}
@@ -84,7 +78,7 @@ func (o operator) show(w http.ResponseWriter, r *http.Request, v *view, g *store
 		o.done(w, nil, err)
 		return
 	}
-	o.done(w, proofs.shown(v, g), nil)
+	o.done(w, proofs.shown(v, as(r), g), nil)
 }
 
 func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
@@ -93,12 +87,12 @@ func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
 		return
 	}
 	v := o.view.Load()
-	if g := v.guests[id]; g != nil && !o.mayOn(v, as(r), g.Host) {
+	if g := v.guests[id]; g != nil && o.host(as(r), g.Host) != nil {
 		o.done(w, nil, noGuest(id))
 		return
 	}
-	if !o.mayOn(v, as(r), n.Host) {
-		o.done(w, nil, fmt.Errorf("host %.253s: %w", n.Host, store.ErrNotFound))
+	if err := o.host(as(r), n.Host); err != nil {
+		o.done(w, nil, err)
 		return
 	}
 	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels}
@@ -119,7 +113,7 @@ func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
 
 func (o operator) RemoveGuest(w http.ResponseWriter, r *http.Request, id string) {
 	v := o.view.Load()
-	if g := v.guests[id]; g != nil && !o.mayOn(v, as(r), g.Host) {
+	if g := v.guests[id]; g != nil && o.host(as(r), g.Host) != nil {
 		o.done(w, nil, noGuest(id))
 		return
 	}
@@ -239,11 +233,13 @@ func (c *Controller) provedUntil(host string, doc *document, content func(*wire.
 	return doc.until(content(&k.report), c.documents.at.Revision)
 }
 
-// shown is a guest with where it is proved.
-func (p *proofs) shown(v *view, g *store.Guest) *api.Guest {
+// shown is a guest with where it is proved; hosts are named that who asks may see.
+func (p *proofs) shown(v *view, who caller, g *store.Guest) *api.Guest {
 	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
 	for _, at := range g.Leaving {
-		out.Leaving = append(out.Leaving, at.Host)
+		if who.sees(at.Host, v.hosts[at.Host].Labels) {
+			out.Leaving = append(out.Leaving, at.Host)
+		}
 	}
 	concerned := map[string]bool{g.Host: p.guests[g.Host] >= g.Revision}
 	for _, class := range p.members {
@@ -257,12 +253,16 @@ func (p *proofs) shown(v *view, g *store.Guest) *api.Guest {
 			}
 		}
 	}
+	out.Concerned, out.Proved = len(concerned), len(g.Leaving) == 0
 	for _, id := range slices.Sorted(maps.Keys(concerned)) {
-		if out.Concerned++; !concerned[id] && len(out.Waiting) < mostWaiting {
+		if concerned[id] {
+			continue
+		}
+		out.Proved = false
+		if who.sees(id, v.hosts[id].Labels) && len(out.Waiting) < mostWaiting {
 			out.Waiting = append(out.Waiting, id)
 		}
 	}
-	out.Proved = len(out.Waiting)+len(out.Leaving) == 0
 	return out
 }
 

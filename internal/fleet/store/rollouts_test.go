@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,6 +112,20 @@ func TestMoveAtOnce(t *testing.T) {
 	})
 }
 
+// undone takes back all steps but the first.
+func undone() (statements []string) {
+	for _, step := range slices.Backward(migrations[1:]) {
+		for _, m := range slices.Backward(regexp.MustCompile(`(?m)^(?:create table (\w+)|alter table (\w+) add column (\w+))`).FindAllStringSubmatch(step, -1)) {
+			if m[1] != "" {
+				statements = append(statements, "drop table "+m[1])
+			} else {
+				statements = append(statements, "alter table "+m[2]+" drop column "+m[3])
+			}
+		}
+	}
+	return statements
+}
+
 // TestUpgrade brings a database of the first version, with a fleet in it, up to this one.
 func TestUpgrade(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
@@ -117,9 +133,9 @@ func TestUpgrade(t *testing.T) {
 		fleet(t, s)
 		enrolled(t, s, "web-1")
 		published(t, s, 1)
-		for _, statement := range []string{"drop table rollout", "drop table if exists access", "drop table guest_claim", "alter table guest drop column leaving", "alter table guest drop column revision", "update sluice_schema set version = 1"} {
+		for _, statement := range append(undone(), "update sluice_schema set version = 1") {
 			if _, err := s.writer.ExecContext(ctx, statement); err != nil {
-				t.Fatal(err)
+				t.Fatal(statement, err)
 			}
 		}
 		before := good[[]Host](t)(s.Hosts(ctx))
