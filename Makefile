@@ -37,7 +37,7 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system $(filter-out %/sluice-controller.service,$(wildcard packaging/systemd/*.service)) packaging/systemd/*.timer
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/grafana/sluice.json
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/prometheus/fleet.rules.yml packaging/grafana/sluice.json packaging/grafana/fleet.json
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/fail2ban packaging/fail2ban/action.d/sluice.py
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/crowdsec packaging/crowdsec/sluice-crowdsec
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/crowdsec packaging/crowdsec/sluice-crowdsec.service

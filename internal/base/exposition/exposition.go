@@ -20,8 +20,9 @@ type Type string
 
 // Types.
 const (
-	Gauge   Type = "gauge"
-	Counter Type = "counter"
+	Gauge     Type = "gauge"
+	Counter   Type = "counter"
+	Histogram Type = "histogram"
 )
 
 // Family is the samples of one name.
@@ -36,6 +37,8 @@ type Family struct {
 type Sample struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Value  float64           `json:"value"`
+	// Of is what of a histogram it is: "_bucket", "_sum" or "_count" behind its name.
+	Of string `json:"of,omitempty"`
 
 	text string // of the labels; "": Write makes it
 }
@@ -50,6 +53,29 @@ func Labelled(labels map[string]string) Sample {
 func (f *Family) Add(value float64, labels map[string]string) {
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
 	f.Samples = append(f.Samples, Sample{Labels: labels, Value: value})
+}
+
+// AddHistogram adds the samples of a histogram: how many values were at most each bound and
+// above the one before, the last of counts being of those above all bounds, and their sum.
+func (f *Family) AddHistogram(bounds []float64, counts []int64, sum float64, labels map[string]string) {
+	total := int64(0)
+	add := func(of string, value float64, le string) {
+		with := maps.Clone(labels)
+		if le != "" {
+			with["le"] = le
+		}
+		f.Samples = append(f.Samples, Sample{Labels: with, Value: value, Of: of})
+	}
+	for i, n := range counts {
+		total += n
+		le := "+Inf"
+		if i < len(bounds) {
+			le = strconv.FormatFloat(bounds[i], 'f', -1, 64)
+		}
+		add("_bucket", float64(total), le)
+	}
+	add("_sum", sum, "")
+	add("_count", float64(total), "")
 }
 
 // Join joins what several have, by the names of the families, in the order in which these
@@ -143,6 +169,7 @@ func labelText(labels map[string]string) string {
 
 func (s *Sample) write(w *bufio.Writer, name string) {
 	_, _ = w.WriteString(name)
+	_, _ = w.WriteString(s.Of)
 	text := s.text
 	if text == "" {
 		text = labelText(s.Labels)

@@ -29,6 +29,21 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+func TestHistogram(t *testing.T) {
+	f := Family{Name: "a_seconds", Help: "How long.", Type: Histogram}
+	f.AddHistogram([]float64{0.5, 10}, []int64{2, 0, 1}, 31.5, map[string]string{"stage": "b"})
+	var b strings.Builder
+	if err := Write(&b, []Family{f}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "# HELP a_seconds How long.\n# TYPE a_seconds histogram\n" +
+		"a_seconds_bucket{le=\"0.5\",stage=\"b\"} 2\na_seconds_bucket{le=\"10\",stage=\"b\"} 2\na_seconds_bucket{le=\"+Inf\",stage=\"b\"} 3\n" +
+		"a_seconds_sum{stage=\"b\"} 31.5\na_seconds_count{stage=\"b\"} 3\n"
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
 func TestBound(t *testing.T) {
 	for _, c := range []struct {
 		sizes   []int

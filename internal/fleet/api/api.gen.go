@@ -550,6 +550,9 @@ type ServerInterface interface {
 	// WithdrawToken End a token. Hosts that have enrolled by it stay.
 	// (DELETE /api/v1/tokens/{token})
 	WithdrawToken(w http.ResponseWriter, r *http.Request, token string)
+	// Metrics Say in numbers what the controller is, for Prometheus.
+	// (GET /metrics)
+	Metrics(w http.ResponseWriter, r *http.Request)
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -1152,6 +1155,20 @@ func (siw *ServerInterfaceWrapper) WithdrawToken(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// Metrics operation middleware
+func (siw *ServerInterfaceWrapper) Metrics(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Metrics(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -1288,6 +1305,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/access", wrapper.Accesses)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/access", wrapper.CreateAccess)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/access/{access}", wrapper.WithdrawAccess)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/blobs/missing", wrapper.Missing)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)

@@ -51,6 +51,7 @@ type Controller struct {
 	listens    string
 	documents  documents
 	regroup    chan struct{}
+	meter      meter
 	moved      chan error // the database is the fleet's no more
 }
 
@@ -75,6 +76,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.statuses.init()
 	c.documents.init()
 	c.driver.init()
+	c.meter.init()
 	c.contents.bundles = map[int64]*content{}
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
 	var err error

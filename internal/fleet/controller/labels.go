@@ -18,6 +18,7 @@ func (c *Controller) label(ctx context.Context, who, host string, envelope []byt
 	c.publishes.Lock()
 	defer c.publishes.Unlock()
 	order, err := c.online.Labels(envelope, c.Now())
+	c.meter.verified(err)
 	if errors.Is(err, trust.ErrUnsigned) || errors.Is(err, trust.ErrThreshold) {
 		return nil, wrong("%v; a new root.json comes with the next bundle that is published", err)
 	}

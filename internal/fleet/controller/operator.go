@@ -241,6 +241,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	c.publishes.Lock()
 	defer c.publishes.Unlock()
 	if err := c.online.Publish(trust.Metadata{Roots: p.Roots, Targets: p.Targets}, c.Now()); err != nil {
+		c.meter.verified(err)
 		return nil, wrong("%v", err)
 	}
 	listed := c.online.State().Bundles

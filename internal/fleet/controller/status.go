@@ -169,6 +169,7 @@ var askFacts = []byte(`{"ask":{"what":"facts"}}`)
 
 // left is called by the hub when it has ended.
 func (c *Controller) left(host string) {
+	c.meter.forget(host)
 	c.statuses.mutex.Lock()
 	c.statuses.get(host).seen = c.Now()
 	c.statuses.sighted[host] = true
@@ -200,6 +201,7 @@ func (c *Controller) reported(host string, r *wire.Report, now time.Time) bool {
 	c.statuses.mutex.Lock()
 	defer c.statuses.mutex.Unlock()
 	k := c.statuses.get(host)
+	c.meter.reported(host, r, &k.report, now)
 	turned := !onTheWay(r) || k.report.Drift != r.Drift
 	if k.report.Guests != r.Guests || k.report.Proved.IsZero() && !r.Proved.IsZero() {
 		c.memberships() // a guest may leave the host where it was

@@ -91,6 +91,7 @@ func (c *Controller) advance(ctx context.Context) error {
 	c.documents.changed(false, changed["host"], changed["guest"])
 	c.view.Store(&next)
 	c.cutRevoked(&next, changed["host"])
+	c.wants(old, &next, changed["desired"])
 	for _, id := range changed["desired"] {
 		c.tell(ctx, id)
 	}
@@ -145,6 +146,9 @@ func (c *Controller) whole(ctx context.Context) error {
 	c.documents.changed(true, nil, nil)
 	old := c.view.Swap(next)
 	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
+	if old != nil {
+		c.wants(old, next, slices.Collect(maps.Keys(next.desired)))
+	}
 	all := old == nil || old.position.Incarnation != next.position.Incarnation
 	for id := range c.hub.Online() {
 		if all || old.desired[id] != next.desired[id] || ordered(old.hosts[id]) != ordered(next.hosts[id]) {

@@ -254,6 +254,22 @@ func (s *Store) Holding(ctx context.Context, behind string, most int) (at Clock,
 	return at, entries, err
 }
 
+// CountHolding is how much of each kind holds now.
+func (s *Store) CountHolding(ctx context.Context) (map[string]int64, error) {
+	out := map[string]int64{}
+	at, err := s.clock(ctx, s.reader)
+	if err != nil {
+		return nil, err
+	}
+	return out, s.query(ctx, s.reader, func(scan func(...any) error) error {
+		var kind string
+		var n int64
+		err := scan(&kind, &n)
+		out[kind] = n
+		return err
+	}, `select kind, count(*) from ban where expires > $1 group by kind`, column(at.Now))
+}
+
 // Within is what of a kind holds now and lies within a range, in no order.
 func (s *Store) Within(ctx context.Context, kind string, of addrset.Range) (entries []Living, err error) {
 	low, high := key(of.From), key(of.To)

@@ -139,6 +139,16 @@ func AddOnlineCA(dir string, certificate, key []byte) error {
 	return writeFile(filepath.Join(dir, caName), certificate, 0o644)
 }
 
+// AuthorityEnds is when the certificate of the intermediate CA does; zero where there is none.
+func (o *Online) AuthorityEnds() time.Time {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	if o.ca == nil {
+		return time.Time{}
+	}
+	return o.ca.certificate.NotAfter
+}
+
 // readAuthority reads the intermediate CA; nil where there is none.
 func readAuthority(dir string) (*authority, error) {
 	certificate, err := regular.Read(filepath.Join(dir, caName), maxKey)
