@@ -296,15 +296,20 @@ func readBackup(r io.Reader, into string) (is backedUp, files []archive.File, er
 		if into == "" {
 			return nil
 		}
-		name := filepath.Join(into, filepath.FromSlash(f.Path))
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			return err
-		}
-		out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(out, content)
-		return errors.Join(err, out.Close())
+		return unpackTo(into, f, content)
 	})
+}
+
+// unpackTo writes a file of an archive into a folder.
+func unpackTo(into string, f archive.File, content io.Reader) error {
+	name := filepath.Join(into, filepath.FromSlash(f.Path))
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, content)
+	return errors.Join(err, out.Close())
 }

@@ -47,7 +47,7 @@ is halted or went back; 2 bad use, or it was refused.`,
 	addController(cmd)
 	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
 	cmd.Flags().Bool("wait", false, "wait until the roll-out ends, and tell of each stage")
-	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
+	addNotBefore(cmd)
 	cmd.AddCommand(newPublishLabels())
 	return cmd
 }
@@ -59,6 +59,10 @@ type published struct {
 	Bytes   int64            `json:"bytes"`
 	Lacking []string         `json:"lacking,omitempty"` // files of older bundles that nobody has any more
 	Rollout *rollout.Rollout `json:"rollout"`
+}
+
+func addNotBefore(cmd *cobra.Command) {
+	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
 }
 
 // notBefore reads a time, or how long it is until then.

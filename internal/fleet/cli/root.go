@@ -51,6 +51,8 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newKey(),
 		newAudit(),
 		newAccess(),
+		newExport(),
+		newImport(),
 		newBackup(),
 		newRestore(),
 		newMigrate(),
