@@ -64,23 +64,33 @@ func (e *expression) match(labels map[string]string) bool {
 
 // And selects what all of these do; a nil one selects all, and so does the answer nil.
 func And(all ...*Selector) *Selector {
-	both := expression{operator: "and"}
+	return joined("and", slices.DeleteFunc(slices.Clone(all), func(s *Selector) bool { return s == nil }))
+}
+
+// Or selects what one of these does; a nil one selects all, and so does the answer nil.
+func Or(all ...*Selector) *Selector {
+	if slices.Contains(all, nil) {
+		return nil
+	}
+	return joined("or", all)
+}
+
+func joined(operator string, all []*Selector) *Selector {
+	out := expression{operator: operator}
 	for _, s := range all {
-		switch {
-		case s == nil:
-		case s.of.operator == "and":
-			both.parts = append(both.parts, s.of.parts...)
-		default:
-			both.parts = append(both.parts, s.of)
+		if s.of.operator == operator {
+			out.parts = append(out.parts, s.of.parts...)
+		} else {
+			out.parts = append(out.parts, s.of)
 		}
 	}
-	switch len(both.parts) {
+	switch len(out.parts) {
 	case 0:
 		return nil
 	case 1:
-		return &Selector{both.parts[0]}
+		return &Selector{out.parts[0]}
 	}
-	return &Selector{both}
+	return &Selector{out}
 }
 
 // Labels are the names that are asked for, sorted.

@@ -139,4 +139,10 @@ func TestAnd(t *testing.T) {
 			t.Errorf("And(%q, %q) is %q, and not %q", c.one, c.other, got, c.want)
 		}
 	}
+	if got := Or(read("a"), read("b and c"), read("d or e")).String(); got != "a or b and c or d or e" {
+		t.Error(got)
+	}
+	if Or(read("a"), nil) != nil || And(read("a"), Or(read("b"), read("c"))).String() != "a and (b or c)" {
+		t.Error("of all, or of one")
+	}
 }

@@ -21,12 +21,18 @@ import (
 
 // Defines values for AccessKind.
 const (
-	AccessKindToken AccessKind = "token"
+	AccessKindLink    AccessKind = "link"
+	AccessKindSession AccessKind = "session"
+	AccessKindToken   AccessKind = "token"
 )
 
 // Valid indicates whether the value is a known member of the AccessKind enum.
 func (e AccessKind) Valid() bool {
 	switch e {
+	case AccessKindLink:
+		return true
+	case AccessKindSession:
+		return true
 	case AccessKindToken:
 		return true
 	default:
@@ -122,18 +128,20 @@ type Access struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 
-	// Hosts the selector of the hosts for which the role holds
-	Hosts string     `json:"hosts,omitempty,omitzero"`
-	Id    string     `json:"id"`
-	Kind  AccessKind `json:"kind"`
-	Role  Role       `json:"role,omitempty,omitzero"`
+	// Hosts the selector of the hosts for which the role holds; without a role, access of fleet.yaml says what holds
+	Hosts string `json:"hosts,omitempty,omitzero"`
+	Id    string `json:"id"`
+
+	// Kind a program has a token, a person a session, or a link to log in once
+	Kind AccessKind `json:"kind"`
+	Role Role       `json:"role,omitempty,omitzero"`
 
 	// Who as the audit names them
 	Who       string    `json:"who"`
 	Withdrawn time.Time `json:"withdrawn,omitempty,omitzero"`
 }
 
-// AccessKind defines model for Access.Kind.
+// AccessKind a program has a token, a person a session, or a link to log in once
 type AccessKind string
 
 // Accesses defines model for Accesses.
@@ -172,6 +180,13 @@ type Entry struct {
 
 // Failure As the agents' interface has it.
 type Failure = wire.Failure
+
+// Grant defines model for Grant.
+type Grant struct {
+	// Hosts the selector of the hosts for which it holds; all where there is none
+	Hosts string `json:"hosts,omitempty,omitzero"`
+	Role  Role   `json:"role"`
+}
 
 // Guest defines model for Guest.
 type Guest struct {
@@ -292,6 +307,15 @@ type Labelled struct {
 	Labels  map[string]string `json:"labels"`
 }
 
+// Login What a program sends to /login, as application/json, to begin the session of a person; it is answered by an Access.
+type Login struct {
+	// Link what stands behind link= in it
+	Link string `json:"link"`
+
+	// Secret the SHA-256, in hexadecimal, of the token by which the session asks
+	Secret string `json:"secret"`
+}
+
 // NewAccess defines model for NewAccess.
 type NewAccess struct {
 	// Expires within 366 days
@@ -324,6 +348,22 @@ type NewGuest struct {
 
 	// Public addresses that lead to it from outside, the first of a family to the first of its own
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
+}
+
+// NewLink defines model for NewLink.
+type NewLink struct {
+	// Expires within a day
+	Expires time.Time `json:"expires"`
+
+	// Hosts the selector of the hosts for which the role holds; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+	Role  Role   `json:"role,omitempty,omitzero"`
+
+	// Secret its SHA-256 in hexadecimal
+	Secret string `json:"secret"`
+
+	// User the person, as the audit names them behind "user:"
+	User string `json:"user"`
 }
 
 // NewToken defines model for NewToken.
@@ -365,6 +405,18 @@ type Rollouts struct {
 	Rollouts []Rollout `json:"rollouts"`
 }
 
+// Session defines model for Session.
+type Session struct {
+	// Expires none on the socket
+	Expires time.Time `json:"expires,omitempty,omitzero"`
+
+	// Grants all that they may
+	Grants []Grant `json:"grants"`
+
+	// Who as the audit names them
+	Who string `json:"who"`
+}
+
 // Status defines model for Status.
 type Status struct {
 	// Controllers HOST:PORT, as new hosts are told
@@ -384,7 +436,7 @@ type Status struct {
 	// Version of the program
 	Version string `json:"version"`
 
-	// Web the address where it serves people and programs, none without --web
+	// Web the URL at which people and programs reach it, none without --web
 	Web string `json:"web,omitempty,omitzero"`
 }
 
@@ -470,6 +522,9 @@ type SetLabelsJSONRequestBody = LabelOrder
 // RevokeJSONRequestBody defines body for Revoke for application/json ContentType.
 type RevokeJSONRequestBody = Why
 
+// CreateLinkJSONRequestBody defines body for CreateLink for application/json ContentType.
+type CreateLinkJSONRequestBody = NewLink
+
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publish
 
@@ -526,6 +581,9 @@ type ServerInterface interface {
 	// Inventory Say of each host what inventory.yaml says.
 	// (GET /api/v1/inventory)
 	Inventory(w http.ResponseWriter, r *http.Request)
+	// CreateLink Let a person log in once who knows a secret, of which the controller is told the SHA-256.
+	// (POST /api/v1/links)
+	CreateLink(w http.ResponseWriter, r *http.Request)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
@@ -538,6 +596,12 @@ type ServerInterface interface {
 	// Command Pause, resume, hold, halt or revert a roll-out.
 	// (POST /api/v1/rollouts/{rollout}/{command})
 	Command(w http.ResponseWriter, r *http.Request, rollout int64, command Command)
+	// EndSession End the session by which this is asked.
+	// (DELETE /api/v1/session)
+	EndSession(w http.ResponseWriter, r *http.Request)
+	// Session Say who asks, and what they may.
+	// (GET /api/v1/session)
+	Session(w http.ResponseWriter, r *http.Request)
 	// Status Say whose controller it is and how it does.
 	// (GET /api/v1/status)
 	Status(w http.ResponseWriter, r *http.Request)
@@ -979,6 +1043,20 @@ func (siw *ServerInterfaceWrapper) Inventory(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// CreateLink operation middleware
+func (siw *ServerInterfaceWrapper) CreateLink(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateLink(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Publish operation middleware
 func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Request) {
 
@@ -1078,6 +1156,34 @@ func (siw *ServerInterfaceWrapper) Command(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Command(w, r, rollout, command)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// EndSession operation middleware
+func (siw *ServerInterfaceWrapper) EndSession(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EndSession(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Session operation middleware
+func (siw *ServerInterfaceWrapper) Session(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Session(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1304,6 +1410,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/tokens/{token}", wrapper.WithdrawToken)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/access", wrapper.Accesses)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/access", wrapper.CreateAccess)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/session", wrapper.EndSession)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/session", wrapper.Session)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/links", wrapper.CreateLink)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/access/{access}", wrapper.WithdrawAccess)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)

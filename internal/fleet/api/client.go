@@ -143,42 +143,6 @@ func (c *Client) CreateToken(ctx context.Context, t NewToken) error {
 	return err
 }
 
-// Tokens asks for those by which hosts enrol, the newest first.
-func (c *Client) Tokens(ctx context.Context) (*Tokens, error) {
-	return ask[Tokens](ctx, c, http.MethodGet, "/api/v1/tokens", nil)
-}
-
-// WithdrawToken ends one.
-func (c *Client) WithdrawToken(ctx context.Context, id string) error {
-	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(id), nil)
-	return err
-}
-
-// Accesses asks who may ask by a token.
-func (c *Client) Accesses(ctx context.Context) (*Accesses, error) {
-	return ask[Accesses](ctx, c, http.MethodGet, "/api/v1/access", nil)
-}
-
-// CreateAccess lets a program ask.
-func (c *Client) CreateAccess(ctx context.Context, a NewAccess) (*Access, error) {
-	return ask[Access](ctx, c, http.MethodPost, "/api/v1/access", a)
-}
-
-// WithdrawAccess ends what somebody may ask.
-func (c *Client) WithdrawAccess(ctx context.Context, id string) error {
-	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/access/"+url.PathEscape(id), nil)
-	return err
-}
-
-// Audit asks for at most limit entries behind a number; below 0: for the newest.
-func (c *Client) Audit(ctx context.Context, after int64, limit int) (*Audit, error) {
-	path := "/api/v1/audit?limit=" + strconv.Itoa(limit)
-	if after >= 0 {
-		path += "&after=" + strconv.FormatInt(after, 10)
-	}
-	return ask[Audit](ctx, c, http.MethodGet, path, nil)
-}
-
 // Missing asks which blobs the controller does not have.
 func (c *Client) Missing(ctx context.Context, hashes []string) ([]string, error) {
 	has, err := ask[Hashes](ctx, c, http.MethodPost, "/api/v1/blobs/missing", Hashes{hashes})

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"text/tabwriter"
@@ -18,16 +19,16 @@ import (
 func newAccess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
-		Short: "Say which programs may ask the controller, and for which hosts",
-		Long: `Makes, lists and withdraws what lets programs ask the controller where "run --web" serves
-them. A role says what they may: a viewer reads, an operator changes what holds for a while,
+		Short: "Say who may ask the controller, and for which hosts",
+		Long: `Makes, lists and withdraws what lets programs and people ask the controller where
+"run --web" serves them. A role says what they may: a viewer reads, an operator changes what holds for a while,
 an admin changes what is signed, enrolled or allowed to whom. With a selector it holds for
 those hosts alone.`,
 		Example: "  sluice-controller access create monitoring --role viewer\n  sluice-controller access list",
 		Args:    cobra.NoArgs,
 		RunE:    help,
 	}
-	cmd.AddCommand(newAccessCreate(), newAccessList(), newAccessWithdraw())
+	cmd.AddCommand(newAccessCreate(), newAccessLink(), newAccessList(), newAccessWithdraw())
 	return cmd
 }
 
@@ -104,12 +105,73 @@ func ofHosts(hosts string) string {
 	return "hosts of " + command.Plain(hosts)
 }
 
+func newAccessLink() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "link USER",
+		Short: "Make a link by which a person logs in, once",
+		Long: `Makes a link by which a person logs in once, in a browser or by "sluice-controller login",
+and prints it. USER is whom the audit names as user:USER. Without --role they may what access of
+fleet.yaml gives to user:USER. Whoever has the link first is logged in by it.
+
+Exit status: 0 fine, 2 bad use, or no controller answers.`,
+		Example: `  sluice-controller access link erika@example.net
+  sluice-controller access link max --role viewer --hosts env=test`,
+		Args: cobra.ExactArgs(1),
+		RunE: createLink,
+	}
+	addController(cmd)
+	flags := cmd.Flags()
+	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may (default what fleet.yaml says)")
+	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
+	flags.Duration("for", 15*time.Minute, "until `TIME` from now, at most 24h")
+	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func createLink(cmd *cobra.Command, args []string) error {
+	flags := cmd.Flags()
+	role, _ := flags.GetString("role")
+	hosts, _ := flags.GetString("hosts")
+	lasts, _ := flags.GetDuration("for")
+	if lasts <= 0 {
+		return fmt.Errorf("--for %s: it is over already", lasts)
+	}
+	c := controllerOf(cmd)
+	is, err := c.Status(cmd.Context())
+	if err != nil {
+		return hinted(err)
+	}
+	if is.Web == "" {
+		return errors.New("the controller serves no people\nhint: sluice-controller run --web :8443")
+	}
+	link := api.NewSecret()
+	hash, err := api.SecretHash(link)
+	if err != nil {
+		return err
+	}
+	made, err := c.CreateLink(cmd.Context(), api.NewLink{User: args[0], Secret: hex.EncodeToString(hash[:]), Role: api.Role(role), Hosts: hosts, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second)})
+	if err != nil {
+		return hinted(err)
+	}
+	at := is.Web + "/login?link=" + link
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), struct {
+			Link string `json:"link"`
+			*api.Access
+		}{at, made})
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s logs in once until %s, in a browser or by sluice-controller login:\n", command.Plain(made.Who), until(made.Expires, time.Time{}))
+	fmt.Fprintln(cmd.OutOrStdout(), at)
+	return nil
+}
+
 func newAccessList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List who may ask the controller by a token",
-		Long: `Lists the tokens by which the controller is asked that are good, or were in the last
-month, the newest first. The secrets are nowhere.
+		Short: "List who may ask the controller",
+		Long: `Lists the tokens of programs, the sessions of people and the links to log in that are good,
+or were in the last month, the newest first. The secrets are nowhere. Of a person who has no
+role here, access of fleet.yaml says what they may.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller access list\n  sluice-controller access list --json",
@@ -123,9 +185,9 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 				return command.PrintJSON(cmd.OutOrStdout(), all)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "id\twho\trole\tuntil\tby\thosts")
+			fmt.Fprintln(table, "id\tkind\twho\trole\tuntil\tby\thosts")
 			for _, a := range all.Access {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", command.Plain(a.Id), command.Plain(a.Who), command.Plain(string(a.Role)), until(a.Expires, a.Withdrawn), command.Plain(a.By), command.Plain(cmp.Or(a.Hosts, "all")))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", command.Plain(a.Id), command.Plain(string(a.Kind)), command.Plain(a.Who), command.Plain(cmp.Or(string(a.Role), "fleet.yaml")), until(a.Expires, a.Withdrawn), command.Plain(a.By), command.Plain(cmp.Or(a.Hosts, "all")))
 			}
 			return table.Flush()
 		},
@@ -136,5 +198,5 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 
 func newAccessWithdraw() *cobra.Command {
 	return newWithdraw("End what a program may ask, at once",
-		`Ends a token by which the controller is asked, at once.`, "sluice-controller access withdraw 0e8a3c51d9b2", "access list", (*api.Client).WithdrawAccess)
+		`Ends a token, a session or a link, at once.`, "sluice-controller access withdraw 0e8a3c51d9b2", "access list", (*api.Client).WithdrawAccess)
 }

@@ -15,11 +15,12 @@ import (
 // TestElsewhere: commands ask a controller elsewhere by a token, within its role, until it
 // is withdrawn.
 func TestElsewhere(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	f := found(t)
 	defer f.serve(t)()
 	is, err := api.NewClient(f.dir).Status(t.Context())
 	ok(t, err)
-	at, ca := "https://"+is.Web, filepath.Join(f.dir, "ca.pem")
+	at, ca := is.Web, filepath.Join(f.dir, "ca.pem")
 	for line, want := range map[string]string{
 		"access create a b --role viewer":              "wrong number of arguments: 2",
 		"access create ci":                             `required flag(s) "role" not set`,
@@ -63,10 +64,10 @@ func TestElsewhere(t *testing.T) {
 	if _, errOut := run(t, 2, "hosts", "--controller", at, "--token-file", file); !strings.Contains(errOut, "hint: --ca FILE names who certifies it") {
 		t.Error(errOut)
 	}
-	if _, errOut := elsewhere(2, "hosts"); !strings.Contains(errOut, "hint: --token-file FILE") {
+	if _, errOut := elsewhere(2, "hosts"); !strings.Contains(errOut, "hint: sluice-controller login logs you in; --token-file FILE") {
 		t.Error(errOut)
 	}
-	for _, wrong := range []string{"http://" + is.Web, is.Web, at + "/x", "https://a:b@" + is.Web} {
+	for _, wrong := range []string{strings.Replace(at, "https", "http", 1), at[8:], at + "/x", "https://a:b@" + at[8:]} {
 		if _, errOut := run(t, 2, "hosts", "--controller", wrong, "--token-file", file); !strings.Contains(errOut, "is no controller: it is https://HOST:PORT") {
 			t.Errorf("%s: %s", wrong, errOut)
 		}
@@ -111,5 +112,69 @@ func TestElsewhere(t *testing.T) {
 	run(t, 2, "token", "withdraw", id, "--ca", ca)
 	if out, _ := run(t, 0, "audit", "list", "--ca", ca); !strings.Contains(out, "token:ci") || !strings.Contains(out, "token.withdraw") {
 		t.Error(out)
+	}
+}
+
+// TestLogin: a link logs a person in once, and the commands after it ask by that.
+func TestLogin(t *testing.T) {
+	config := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	f := found(t)
+	defer f.serve(t)()
+	is, err := api.NewClient(f.dir).Status(t.Context())
+	ok(t, err)
+	ca := filepath.Join(f.dir, "ca.pem")
+	for line, want := range map[string]string{
+		"access link \x1b[31m --dir " + f.dir:                                "a user has a name",
+		"access link a --role root --dir " + f.dir:                           "is no role",
+		"access link a --hosts env=prod --dir " + f.dir:                      "hosts are of a role",
+		"access link a --for 25h --dir " + f.dir:                             "a link ends within a day",
+		"login x":                                                            "this is no link to log in",
+		"login " + is.Web + "/login?link=x":                                  "this is no link to log in",
+		"login " + is.Web + "/login?link=" + api.NewSecret():                 "hint: --ca FILE",
+		"login --ca " + ca + " " + is.Web + "/login?link=" + api.NewSecret(): "the link was used, or is over",
+		"logout --controller " + is.Web:                                      "hint: sluice-controller login logs you in",
+		"logout":                                                             "is no controller",
+	} {
+		if _, errOut := run(t, 2, strings.Split(line, " ")...); !strings.Contains(errOut, want) {
+			t.Errorf("%q: %s", line, errOut)
+		}
+	}
+	link, said := run(t, 0, "access", "link", "Erika@example.net", "--role", "admin", "--dir", f.dir)
+	if !strings.Contains(said, "user:erika@example.net logs in once until") {
+		t.Error(said)
+	}
+	link = strings.TrimSpace(link)
+	out, said := run(t, 0, "login", link, "--ca", ca)
+	if !strings.Contains(out, "as user:erika@example.net until") || !strings.Contains(out, "  admin for all hosts\n") || !strings.Contains(said, "export SLUICE_CONTROLLER="+is.Web) {
+		t.Error(out, said)
+	}
+	if _, errOut := run(t, 2, "login", link, "--ca", ca); !strings.Contains(errOut, "the link was used, or is over") {
+		t.Error(errOut)
+	}
+	if info, err := os.Stat(filepath.Join(config, "sluice-controller", "sessions.json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	t.Setenv(controllerVariable, is.Web)
+	run(t, 0, "hosts")
+	if out, _ := run(t, 0, "access", "list"); !strings.Contains(out, "session  user:erika@example.net  admin") || strings.Count(out, "link") != 1 {
+		t.Error(out)
+	}
+	run(t, 0, "logout")
+	if _, errOut := run(t, 2, "hosts"); !strings.Contains(errOut, "hint: sluice-controller login logs you in") {
+		t.Error(errOut)
+	}
+	if out, _ := run(t, 0, "access", "list", "--dir", f.dir); strings.Count(out, "withdrawn") != 2 {
+		t.Error(out)
+	}
+	token, _ := run(t, 0, "access", "create", "ci", "--role", "viewer", "--dir", f.dir)
+	t.Setenv(tokenVariable, token)
+	if _, errOut := run(t, 2, "logout", "--ca", ca); !strings.Contains(errOut, "a token is withdrawn by its id") {
+		t.Error(errOut)
+	}
+	ok(t, os.WriteFile(filepath.Join(config, "sluice-controller", "sessions.json"), []byte("{"), 0o600))
+	t.Setenv(tokenVariable, "")
+	if _, errOut := run(t, 2, "hosts"); !strings.Contains(errOut, "hint: remove it, and log in anew") {
+		t.Error(errOut)
 	}
 }

@@ -56,6 +56,8 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newBackup(),
 		newRestore(),
 		newMigrate(),
+		newLogin(),
+		newLogout(),
 		command.NewCompletion("sluice-controller"),
 		command.NewVersion("sluice-controller"),
 		command.NewFetchRanges(),

@@ -53,6 +53,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	flags.String("web", "", "serve people and programs at `ADDRESS:PORT`, such as :8443 (default nowhere)")
 	flags.String("web-certificate", "", "`FILE` of the certificate of --web, with those that certify it (default one by the fleet's CA)")
 	flags.String("web-key", "", "`FILE` of its key")
+	flags.String("web-url", "", "`URL` at which browsers reach --web (default https://, the first of --reached-by, and the port)")
 	cmd.MarkFlagsRequiredTogether("web-certificate", "web-key")
 	return cmd
 }
@@ -97,7 +98,7 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 			return err
 		}
 	}
-	web, err := listenWeb(cmd)
+	web, err := listenWeb(cmd, reached[0])
 	if err != nil {
 		return err
 	}
@@ -116,27 +117,41 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "serves the fleet %s at %s, which hosts reach by %s\n", c.Fleet(), l.Addr(), reached[0])
 	if web != nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "serves people and programs at https://%s\n", web.Listener.Addr())
+		fmt.Fprintf(cmd.OutOrStdout(), "serves people and programs at %s\n", web.URL)
 	}
 	return databaseHint(c.Run(ctx, l))
 }
 
-// listenWeb listens where --web says; nil where it says nothing.
-func listenWeb(cmd *cobra.Command) (*controller.Web, error) {
+// listenWeb listens where --web says, on a machine that hosts reach so; nil where it says
+// nothing.
+func listenWeb(cmd *cobra.Command, reached string) (*controller.Web, error) {
 	flags := cmd.Flags()
 	at, _ := flags.GetString("web")
 	web := &controller.Web{}
 	web.Certificate, _ = flags.GetString("web-certificate")
 	web.Key, _ = flags.GetString("web-key")
+	web.URL, _ = flags.GetString("web-url")
 	if at == "" {
-		if web.Certificate != "" {
-			return nil, errors.New("--web-certificate is of --web, which is not given")
+		if web.Certificate != "" || web.URL != "" {
+			return nil, errors.New("--web-certificate and --web-url are of --web, which is not given")
 		}
 		return nil, nil
 	}
+	if web.URL != "" {
+		is, err := controllerURL(web.URL)
+		if err != nil {
+			return nil, fmt.Errorf("--web-url: %w", err)
+		}
+		web.URL = is
+	}
 	var err error
-	web.Listener, err = net.Listen("tcp", at)
-	return web, err
+	if web.Listener, err = net.Listen("tcp", at); err != nil || web.URL != "" {
+		return web, err
+	}
+	host, _, err := net.SplitHostPort(reached)
+	_, port, badly := net.SplitHostPort(web.Listener.Addr().String())
+	web.URL = "https://" + net.JoinHostPort(host, port)
+	return web, errors.Join(err, badly)
 }
 
 // here is where hosts reach a listener: this machine's name where it listens on all of its

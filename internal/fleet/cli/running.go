@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -60,31 +61,63 @@ func controllerOf(cmd *cobra.Command) *api.Client {
 	return c
 }
 
-// remote is a controller that is asked over HTTPS.
-func remote(cmd *cobra.Command, at string) (*api.Client, error) {
-	is, err := url.Parse(at)
+// controllerURL is a controller's URL as it is kept: https://HOST:PORT.
+func controllerURL(text string) (string, error) {
+	is, err := url.Parse(text)
 	if err != nil || is.Scheme != "https" || is.Host == "" || is.User != nil || is.RawQuery != "" || strings.Trim(is.Path, "/") != "" {
-		return nil, fmt.Errorf("%q is no controller: it is https://HOST:PORT", at)
+		return "", fmt.Errorf("%q is no controller: it is https://HOST:PORT", text)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	if file, _ := cmd.Flags().GetString("ca"); file != "" {
-		text, err := regular.Read(file, 1<<20)
-		if err != nil {
-			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", file)
-		}
+	return is.Scheme + "://" + is.Host, nil
+}
+
+// remote is a controller that is asked over HTTPS, by a token that is given or by the session
+// that login has kept.
+func remote(cmd *cobra.Command, at string) (*api.Client, error) {
+	base, err := controllerURL(at)
+	if err != nil {
+		return nil, err
 	}
+	ca, _ := cmd.Flags().GetString("ca")
 	token, err := accessToken(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return api.NewRemote(is.Scheme+"://"+is.Host, token, config), nil
+	if token == "" {
+		kept, err := readSession(base)
+		if err != nil {
+			return nil, err
+		}
+		if kept.Token == "" {
+			return nil, errors.New("a controller elsewhere wants a token\nhint: sluice-controller login logs you in; --token-file FILE takes a token of \"sluice-controller access create\"")
+		}
+		token, ca = kept.Token, cmp.Or(ca, kept.CA)
+	}
+	config, err := certifiedBy(ca)
+	if err != nil {
+		return nil, err
+	}
+	return api.NewRemote(base, token, config), nil
 }
 
-// accessToken is the token by which a command asks.
+// certifiedBy is how a controller elsewhere is known: by the certificates of a file, or by
+// those of the system.
+func certifiedBy(file string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if file == "" {
+		return config, nil
+	}
+	text, err := regular.Read(file, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return config, nil
+}
+
+// accessToken is the token by which a command asks; "" where none is given.
 func accessToken(cmd *cobra.Command) (string, error) {
 	from := "$" + tokenVariable
 	text := os.Getenv(tokenVariable)
@@ -103,8 +136,8 @@ func accessToken(cmd *cobra.Command) (string, error) {
 		text = string(body)
 	}
 	text = strings.TrimSpace(text)
-	if text == "" {
-		return "", errors.New("a controller elsewhere wants a token\nhint: --token-file FILE; \"sluice-controller access create\" makes one")
+	if text == "" && from == "$"+tokenVariable {
+		return "", nil
 	}
 	if _, err := api.SecretHash(text); err != nil {
 		return "", fmt.Errorf("%s: %w", from, err)
@@ -139,7 +172,7 @@ func hinted(err error) error {
 	case wire.KindNotFound:
 		return fmt.Errorf("%w\nhint: sluice-controller hosts lists those that are enrolled", err)
 	case wire.KindUnknownCaller:
-		return fmt.Errorf("%w\nhint: \"sluice-controller access create\", on the controller's machine or by an admin, makes a token", err)
+		return fmt.Errorf("%w\nhint: sluice-controller login logs you in; \"sluice-controller access create\" makes a token for a program", err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // contents keeps what bundles are made of, which never changes.
@@ -41,6 +42,7 @@ type content struct {
 	words   map[string]map[string]bool // by the path of a file
 	unions  map[string][]string        // of which sets a set is made
 	used    map[string][]group         // by the class of a host
+	fleet   *policy.Fleet              // nil: not read yet
 	at      int64                      // classes are of the hosts of this revision
 	classes map[string]string
 }

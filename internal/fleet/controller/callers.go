@@ -19,9 +19,44 @@ import (
 
 // caller is who asks for an operation.
 type caller struct {
-	Who   string // as the audit names them
-	Role  api.Role
-	Hosts *selector.Selector // of which the role holds; nil: of all
+	Who string // as the audit names them
+	// Role is what they may, and Hosts of which hosts: of an operation the widest that they
+	// have and that it wants. Hosts is nil where it is of all.
+	Role    api.Role
+	Hosts   *selector.Selector
+	grants  []grant // where they have several
+	session string  // the id of what they have shown; "" on the socket
+	expires time.Time
+}
+
+// grant is a role for some hosts, nil being all.
+type grant struct {
+	role  api.Role
+	hosts *selector.Selector
+}
+
+// all is what the caller may.
+func (who caller) all() []grant {
+	if who.grants == nil && who.Role != "" {
+		return []grant{{who.Role, who.Hosts}}
+	}
+	return who.grants
+}
+
+// to is the caller for an operation that wants a role: for the hosts for which they have it,
+// or a greater one. Without any it is false, and Role is the greatest that they have.
+func (who caller) to(role api.Role) (caller, bool) {
+	var hosts []*selector.Selector
+	for _, g := range who.all() {
+		if g.role.Includes(role) {
+			hosts = append(hosts, g.hosts)
+		}
+		if g.role.Includes(who.Role) || who.Role == "" {
+			who.Role = g.role
+		}
+	}
+	who.Hosts = selector.Or(hosts...)
+	return who, len(hosts) > 0
 }
 
 type callerKey struct{}
@@ -100,17 +135,21 @@ func (c *Controller) operations() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := as(r)
-		if who.Role == "" {
+		if who.Who == "" {
 			wire.Fail(w, &wire.Failure{Text: "root and the user whom the controller runs as may ask it, and nobody else", Kind: wire.KindUnknownCaller})
 			return
 		}
 		_, pattern := mux.Handler(r)
 		o, has := api.Operations()[pattern]
+		who, may := who.to(o.Role)
 		switch {
 		case !has && pattern != "/":
 			wire.Fail(w, unpermitted("%s says by no role who may ask it", pattern))
 			return
-		case has && !who.Role.Includes(o.Role):
+		case who.Role == "":
+			wire.Fail(w, unpermitted("%s has no role here: access of fleet.yaml gives roles", who.Who))
+			return
+		case has && !may:
 			wire.Fail(w, unpermitted("%s has the role %s, and this wants the role %s", who.Who, who.Role, o.Role))
 			return
 		case has && who.Hosts != nil && !o.Within:
@@ -121,7 +160,7 @@ func (c *Controller) operations() http.Handler {
 			rc, until := http.NewResponseController(w), time.Now().Add(blobTime)
 			_, _ = rc.SetReadDeadline(until), rc.SetWriteDeadline(until) // the socket has none
 		}
-		mux.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }
 

@@ -104,7 +104,7 @@ func (f *fleet) run() {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	ok(f, err)
 	f.web = web.Addr().String()
-	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web}, Note: f.note})
+	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web, URL: "https://" + f.web}, Note: f.note})
 	ok(f, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)

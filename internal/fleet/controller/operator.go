@@ -84,7 +84,7 @@ func (o operator) Status(w http.ResponseWriter, r *http.Request) {
 		Incarnation: v.position.Incarnation, Revision: v.position.Revision, Database: o.away(),
 	}
 	if o.Web != nil {
-		out.Web = o.Web.Listener.Addr().String()
+		out.Web = o.Web.URL
 	}
 	who := as(r)
 	for id, h := range v.hosts {

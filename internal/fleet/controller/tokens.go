@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/base/selector"
@@ -14,6 +15,7 @@ import (
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // hashed reads the SHA-256 of a secret.
@@ -135,13 +137,77 @@ func (o operator) access(who caller, asked api.NewAccess) (store.Access, error) 
 		ID: api.AccessID(secret), Kind: store.AccessToken, Secret: secret, Who: "token:" + asked.Name, Role: string(asked.Role),
 		Created: o.Now(), By: who.Who, Expires: asked.Expires,
 	}
+	if err == nil && hosts != nil {
+		a.Hosts = hosts.String()
+		if _, long := selector.Parse(a.Hosts); long != nil {
+			err = wrong("%.80s…: %v", a.Hosts, long)
+		}
+	}
+	return a, err
+}
+
+// longestLink is how long a link to log in is good.
+const longestLink = 24 * time.Hour
+
+func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
+	asked, fine := in[api.NewLink](w, r)
+	if !fine {
+		return
+	}
+	who, now := as(r), o.Now()
+	secret, err := hashed(asked.Secret)
+	hosts := (*selector.Selector)(nil)
+	switch {
+	case err != nil:
+	case asked.User == "" || !policy.IsWho("user:"+asked.User):
+		err = wrong("a user has a name of at most 200 bytes, such as erika@example.net")
+	case asked.Role != "" && !slices.Contains(api.Roles, asked.Role):
+		err = wrong("%.40q is no role", asked.Role)
+	case asked.Role == "" && asked.Hosts != "":
+		err = wrong("hosts are of a role, and none is given")
+	case !asked.Expires.After(now) || asked.Expires.After(now.Add(longestLink)):
+		err = wrong("a link ends within a day, and not before now: %s", asked.Expires.Format(time.RFC3339))
+	default:
+		hosts, err = who.hosts(asked.Hosts)
+	}
+	a := store.Access{
+		ID: api.AccessID(secret), Kind: store.AccessLink, Secret: secret, Who: "user:" + strings.ToLower(asked.User), Role: string(asked.Role),
+		Created: now, By: who.Who, Expires: asked.Expires,
+	}
 	if hosts != nil {
 		a.Hosts = hosts.String()
 	}
-	if _, long := selector.Parse(a.Hosts); err == nil && a.Hosts != "" && long != nil {
-		err = wrong("%s: %v", a.Hosts[:80], long)
+	if err == nil {
+		err = o.Store.CreateAccess(r.Context(), who.Who, a)
 	}
-	return a, err
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	o.done(w, shownAccess(a), nil)
+}
+
+func (o operator) Session(w http.ResponseWriter, r *http.Request) {
+	who := as(r)
+	out := api.Session{Who: who.Who, Expires: who.expires, Grants: []api.Grant{}}
+	for _, g := range who.all() {
+		hosts := ""
+		if g.hosts != nil {
+			hosts = g.hosts.String()
+		}
+		out.Grants = append(out.Grants, api.Grant{Role: g.role, Hosts: hosts})
+	}
+	o.done(w, out, nil)
+}
+
+func (o operator) EndSession(w http.ResponseWriter, r *http.Request) {
+	who := as(r)
+	if who.session == "" || !strings.HasPrefix(who.Who, "user:") {
+		wire.Fail(w, wrong("%s has no session; a token is withdrawn by its id", who.Who))
+		return
+	}
+	http.SetCookie(w, cookie("", -1))
+	o.done(w, nil, o.Store.WithdrawAccess(r.Context(), who.Who, who.session))
 }
 
 func (o operator) WithdrawAccess(w http.ResponseWriter, r *http.Request, id string) {

@@ -28,6 +28,7 @@ type Web struct {
 	// Certificate and Key name files in PEM, which are read anew when they change. Without
 	// them the fleet's own CA certifies the names by which hosts reach the controller.
 	Certificate, Key string
+	URL              string // where browsers reach it, https://HOST:PORT
 }
 
 // people is the server of that port.
@@ -44,7 +45,7 @@ func (c *Controller) people() (*http.Server, error) {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Server{
-		Handler: c.identified(c.operations()), TLSConfig: config, Protocols: &protocols,
+		Handler: c.pages(), TLSConfig: config, Protocols: &protocols,
 		ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
 		ErrorLog: log.New(io.Discard, "", 0), // of whoever knocks
 	}, nil
@@ -59,62 +60,98 @@ func (c *Controller) servePeople(s *http.Server) error {
 	return nil
 }
 
-// identified lets in who has a token that is good, at a pace.
-func (c *Controller) identified(next http.Handler) http.Handler {
-	callers, strangers := newLimits(callerRate, callerBurst), newLimits(strangerRate, strangerBurst)
+// pages are all that is served there.
+func (c *Controller) pages() http.Handler {
+	strangers := newLimits(strangerRate, strangerBurst)
+	mux := http.NewServeMux()
+	mux.Handle("/", c.identified(strangers, c.operations()))
+	mux.HandleFunc("GET /{$}", c.welcome)
+	mux.HandleFunc("GET /login", c.loginPage)
+	mux.Handle("POST /login", paced(strangers, c.login))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// paced serves as long as from the address of who asks little was refused. What it serves
+// says by its answer whether it refuses.
+func paced(strangers *limits, serve func(w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stranger := strangers.get(neighbours(r))
 		if stranger.Tokens() < 1 {
 			busy(w, "too many requests from this address were refused; try again later")
 			return
 		}
-		who, id, err := c.identify(r)
-		if err != nil {
-			f := failure(err)
-			if f.Kind == wire.KindUnknownCaller {
-				stranger.Allow()
-				w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
-			}
-			wire.Fail(w, f)
-			return
+		if serve(w, r) != nil {
+			stranger.Allow()
 		}
-		if !callers.get(id).Allow() {
-			busy(w, fmt.Sprintf("%s asks more than %d times a second", who.Who, callerRate))
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }
 
-// identify is who has sent a request, and the id of what they have shown. What it takes is
-// the same for all tokens that look like one.
-func (c *Controller) identify(r *http.Request) (caller, string, error) {
+// identified lets in who has a token that is good, at a pace.
+func (c *Controller) identified(strangers *limits, next http.Handler) http.Handler {
+	callers := newLimits(callerRate, callerBurst)
+	return paced(strangers, func(w http.ResponseWriter, r *http.Request) error {
+		who, err := c.identify(r)
+		if err != nil {
+			f := failure(err)
+			if f.Kind == wire.KindUnknownCaller {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
+			} else {
+				err = nil // it is no stranger
+			}
+			wire.Fail(w, f)
+			return err
+		}
+		if !callers.get(who.session).Allow() {
+			busy(w, fmt.Sprintf("%s asks more than %d times a second", who.Who, callerRate))
+			return nil
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+		return nil
+	})
+}
+
+// identify is who has sent a request. What it takes is the same for all tokens that look
+// like one.
+func (c *Controller) identify(r *http.Request) (caller, error) {
 	text, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if cookie, err := r.Cookie(sessionCookie); !has && err == nil {
+		if err := sameOrigin.Check(r); err != nil {
+			return caller{}, unpermitted("another page asks this in the name of who is logged in")
+		}
+		text, has = cookie.Value, true
+	}
 	hash, err := api.SecretHash(text)
 	if !has || err != nil {
-		return caller{}, "", unknownCaller("this wants a token: Authorization: Bearer TOKEN")
+		return caller{}, unknownCaller("this wants a token: Authorization: Bearer TOKEN")
 	}
 	a, err := c.Store.AccessBy(r.Context(), hash)
 	c.answered(err)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return caller{}, "", unknownCaller("the token is not known")
+		return caller{}, unknownCaller("the token is not known")
 	case err != nil:
-		return caller{}, "", err
+		return caller{}, err
+	case a.Kind == store.AccessLink:
+		return caller{}, unknownCaller("this is a link to log in, and no token")
 	case !a.Withdrawn.IsZero():
-		return caller{}, "", unknownCaller("the token was withdrawn")
+		return caller{}, unknownCaller("the token was withdrawn")
 	case !a.Expires.After(c.Now()):
-		return caller{}, "", unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
+		return caller{}, unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
 	}
-	who := caller{Who: a.Who, Role: api.Role(a.Role)}
-	if a.Hosts != "" {
-		if who.Hosts, err = selector.Parse(a.Hosts); err != nil {
-			return caller{}, "", err
-		}
+	who := caller{Who: a.Who, Role: api.Role(a.Role), session: a.ID, expires: a.Expires}
+	if a.Role == "" {
+		who.grants, err = c.granted(r.Context(), a.Who, a.Groups)
+	} else if a.Hosts != "" {
+		who.Hosts, err = selector.Parse(a.Hosts)
 	}
-	return who, a.ID, nil
+	return who, err
 }
 
 func unknownCaller(text string) error {

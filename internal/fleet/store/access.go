@@ -17,6 +17,7 @@ type Access struct {
 	Role      string     `json:"role,omitempty"`   // "": what the fleet gives to who and to groups
 	Hosts     string     `json:"hosts,omitempty"`  // the selector of which the role holds; "": all
 	Groups    []string   `json:"groups,omitempty"` // as the provider named them
+	Binds     string     `json:"-"`                // of a link: the SHA-256 of the session's secret, in hexadecimal; "": any
 	Created   time.Time  `json:"created"`
 	By        string     `json:"by"`
 	Expires   time.Time  `json:"expires"`
@@ -26,8 +27,12 @@ type Access struct {
 // AccessKind is what an access was made as.
 type AccessKind string
 
-// AccessToken is a program's.
-const AccessToken AccessKind = "token"
+// Kinds of accesses.
+const (
+	AccessToken   AccessKind = "token"   // a program's
+	AccessLink    AccessKind = "link"    // good for one session, see [Store.Login]
+	AccessSession AccessKind = "session" // of a person
+)
 
 // mostAccess is how many accesses are good at once.
 const mostAccess = 10_000
@@ -39,23 +44,52 @@ func (s *Store) CreateAccess(ctx context.Context, who string, a Access) error {
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, func(t *tx) error {
-		var good int
-		if err := t.one([]any{&good}, `select count(*) from access where expires > $1 and withdrawn = 0`, s.micros()); err != nil {
+	return s.write(ctx, func(t *tx) error { return t.createAccess(who, groups, a) })
+}
+
+func (t *tx) createAccess(who, groups string, a Access) error {
+	var good int
+	if err := t.one([]any{&good}, `select count(*) from access where expires > $1 and withdrawn = 0`, t.store.micros()); err != nil {
+		return err
+	}
+	if good >= mostAccess {
+		return fmt.Errorf("%w: %d tokens and sessions are good now", ErrTooMany, good)
+	}
+	err := t.must(ErrExists, `insert into access (id, kind, secret, who, role, hosts, member_of, created, created_by, expires, withdrawn, binds)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11) on conflict do nothing`,
+		a.ID, string(a.Kind), hex.EncodeToString(a.Secret[:]), a.Who, a.Role, a.Hosts, groups, t.store.micros(), who, column(a.Expires), a.Binds)
+	if err != nil {
+		return fmt.Errorf("access %s: %w", a.ID, err)
+	}
+	return t.tell(who, "access.create", map[string]any{
+		"access": a.ID, "kind": a.Kind, "who": a.Who, "role": a.Role, "hosts": a.Hosts, "expires": a.Expires.UTC(),
+	})
+}
+
+// Login uses a link once and makes a session of who it is of, with another secret, in one
+// transaction. ErrNotFound: there is no link of that secret that is good, or it is for
+// another session.
+func (s *Store) Login(ctx context.Context, link [32]byte, id string, session [32]byte, expires time.Time) (a Access, err error) {
+	return a, s.write(ctx, func(t *tx) error {
+		secret := hex.EncodeToString(session[:])
+		err := t.must(ErrNotFound, `update access set withdrawn = $1 where secret = $2 and kind = $3 and withdrawn = 0 and expires > $1 and binds in ('', $4)`,
+			s.micros(), hex.EncodeToString(link[:]), string(AccessLink), secret)
+		if err != nil {
+			return fmt.Errorf("a link to log in: %w", err)
+		}
+		var groups string
+		err = s.query(ctx, t, func(scan func(...any) error) (err error) {
+			a, err = scanAccess(scan)
+			return err
+		}, accessColumns+` where secret = $1`, hex.EncodeToString(link[:]))
+		if err != nil {
 			return err
 		}
-		if good >= mostAccess {
-			return fmt.Errorf("%w: %d tokens and sessions are good now", ErrTooMany, good)
+		if groups, err = list(a.Groups); err != nil {
+			return err
 		}
-		err := t.must(ErrExists, `insert into access (id, kind, secret, who, role, hosts, member_of, created, created_by, expires, withdrawn)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0) on conflict do nothing`,
-			a.ID, string(a.Kind), hex.EncodeToString(a.Secret[:]), a.Who, a.Role, a.Hosts, groups, s.micros(), who, column(a.Expires))
-		if err != nil {
-			return fmt.Errorf("access %s: %w", a.ID, err)
-		}
-		return t.tell(who, "access.create", map[string]any{
-			"access": a.ID, "kind": a.Kind, "who": a.Who, "role": a.Role, "hosts": a.Hosts, "expires": a.Expires.UTC(),
-		})
+		a.ID, a.Kind, a.Secret, a.Expires, a.Withdrawn = id, AccessSession, session, expires, time.Time{}
+		return t.createAccess(a.Who, groups, a)
 	})
 }
 

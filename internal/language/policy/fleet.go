@@ -21,6 +21,7 @@ type Fleet struct {
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
 	ShareBans  *ShareBans
+	Access     []Access
 }
 
 // Part is a file of a fleet's policy.

@@ -133,6 +133,8 @@ func (f *file) fleetFile(root *yaml.Node) {
 			fleet.ShareBans = f.shareBans(e)
 		case "roll-out":
 			f.rollOut(e, &fleet.RollOut)
+		case "access":
+			fleet.Access = f.access(e)
 		}
 	}
 	f.boundShared(fleet)

@@ -311,6 +311,37 @@ func TestRollOut(t *testing.T) {
 	}
 }
 
+func TestFleetAccess(t *testing.T) {
+	read := func(text string) ([]Access, error) {
+		p, err := (Reading{Texts: changed(map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: parts/*.yaml\naccess: " + text})}).ReadFleet("fleet.yaml")
+		if err != nil {
+			return nil, err
+		}
+		return p.Fleet.Access, nil
+	}
+	got, err := read("\n- { who: \"oidc:Net Ops\", role: operator, hosts: role = web and env=prod }\n- { who: user:erika@example.net, role: admin }\n")
+	if err != nil || len(got) != 2 || got[0].Who != "oidc:Net Ops" || got[0].Role != "operator" || got[0].Hosts.String() != "role=web and env=prod" || got[1].Hosts != nil || got[1].Pos.Line != 6 {
+		t.Errorf("%v %+v", err, got)
+	}
+	if got, err = read("\n"); err != nil || len(got) != 0 {
+		t.Errorf("%v %+v", err, got)
+	}
+	for _, test := range []struct{ text, want string }{
+		{"everybody", "fleet.yaml:4:9: an access must be a mapping"},
+		{"[{role: admin}]", "fleet.yaml:4:10: an access of nobody; write who: oidc:GROUP, or user:NAME"},
+		{"[{who: \"user:a\"}]", "fleet.yaml:4:10: an access without a role; write role: viewer, operator or admin"},
+		{"[{who: netops, role: admin}]", `fleet.yaml:4:16: who is "netops"; write oidc:GROUP, or user:NAME`},
+		{"[{who: \"user:\", role: admin}]", `fleet.yaml:4:16: who is "user:"`},
+		{"[{who: \"user:\\e[31m\", role: admin}]", `fleet.yaml:4:16: who is "user:\x1b[31m"`},
+		{"[{who: \"user:a\", role: root}]", `fleet.yaml:4:32: role must be viewer, operator or admin, this is "root"`},
+		{"[{who: \"user:a\", role: admin, hosts: role=}]", "fleet.yaml:4:51: hosts: expected a value, found the end"},
+		{"[{who: \"user:a\", role: admin, selector: a}]", "fleet.yaml:4:39: unknown key \"selector\" in an access"},
+	} {
+		_, err := read(test.text)
+		checkFleetError(t, err, test.want)
+	}
+}
+
 // guestTexts are a host with guests, and what is done for them.
 var guestTexts = map[string]string{
 	"fleet.yaml":        "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {pg: {guests: app=postgres, within: 10.30.0.0/16}}\n",

@@ -1,0 +1,73 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// Tokens asks for those by which hosts enrol, the newest first.
+func (c *Client) Tokens(ctx context.Context) (*Tokens, error) {
+	return ask[Tokens](ctx, c, http.MethodGet, "/api/v1/tokens", nil)
+}
+
+// WithdrawToken ends one.
+func (c *Client) WithdrawToken(ctx context.Context, id string) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/tokens/"+url.PathEscape(id), nil)
+	return err
+}
+
+// Accesses asks who may ask by a token.
+func (c *Client) Accesses(ctx context.Context) (*Accesses, error) {
+	return ask[Accesses](ctx, c, http.MethodGet, "/api/v1/access", nil)
+}
+
+// CreateAccess lets a program ask.
+func (c *Client) CreateAccess(ctx context.Context, a NewAccess) (*Access, error) {
+	return ask[Access](ctx, c, http.MethodPost, "/api/v1/access", a)
+}
+
+// WithdrawAccess ends what somebody may ask.
+func (c *Client) WithdrawAccess(ctx context.Context, id string) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/access/"+url.PathEscape(id), nil)
+	return err
+}
+
+// Audit asks for at most limit entries behind a number; below 0: for the newest.
+func (c *Client) Audit(ctx context.Context, after int64, limit int) (*Audit, error) {
+	path := "/api/v1/audit?limit=" + strconv.Itoa(limit)
+	if after >= 0 {
+		path += "&after=" + strconv.FormatInt(after, 10)
+	}
+	return ask[Audit](ctx, c, http.MethodGet, path, nil)
+}
+
+// CreateLink lets a person log in once.
+func (c *Client) CreateLink(ctx context.Context, l NewLink) (*Access, error) {
+	return ask[Access](ctx, c, http.MethodPost, "/api/v1/links", l)
+}
+
+// Session asks who asks.
+func (c *Client) Session(ctx context.Context) (*Session, error) {
+	return ask[Session](ctx, c, http.MethodGet, "/api/v1/session", nil)
+}
+
+// EndSession ends the session by which the client asks.
+func (c *Client) EndSession(ctx context.Context) error {
+	_, err := ask[none](ctx, c, http.MethodDelete, "/api/v1/session", nil)
+	return err
+}
+
+// LogIn uses a link once, and begins a session: the token by which it asks.
+func LogIn(ctx context.Context, base, link string, config *tls.Config) (token string, a *Access, err error) {
+	token = NewSecret()
+	hash, err := SecretHash(token)
+	if err != nil {
+		return "", nil, err
+	}
+	a, err = ask[Access](ctx, NewRemote(base, "", config), http.MethodPost, "/login", Login{Link: link, Secret: hex.EncodeToString(hash[:])})
+	return token, a, err
+}
