@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
@@ -74,7 +72,7 @@ banned.`,
 }
 
 func runBan(cmd *cobra.Command, args []string) error {
-	list, err := banInput(cmd, args)
+	list, err := command.BanInput(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -158,37 +156,4 @@ func refusedText(list []apply.Refused) string {
 		fmt.Fprintf(&b, "refused %s: %s\n", r.What, r.Why)
 	}
 	return strings.TrimRight(b.String(), "\n")
-}
-
-// banInput reads what a command is to work on.
-func banInput(cmd *cobra.Command, args []string) ([]bans.Named, error) {
-	in := cmd.InOrStdin()
-	if len(args) == 0 {
-		if f, is := in.(*os.File); !is || !term.IsTerminal(int(f.Fd())) {
-			args = []string{"-"}
-		}
-	}
-	var out []bans.Named
-	for i, a := range args {
-		if a == "-" {
-			if slices.Contains(args[:i], "-") {
-				return nil, errors.New("standard input is named twice")
-			}
-			list, err := bans.ReadInput("standard input", in)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, list...)
-			continue
-		}
-		n, err := bans.ParseNamed(a)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, n)
-	}
-	if len(out) == 0 {
-		return nil, errors.New("no address is given\nhint: name addresses, prefixes or ranges, or give them on standard input, one a line")
-	}
-	return out, nil
 }

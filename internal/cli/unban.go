@@ -31,7 +31,7 @@ rest is lifted, 2 bad use, or it failed.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeBanned,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := banInput(cmd, args)
+			list, err := command.BanInput(cmd, args)
 			if err != nil {
 				return err
 			}

@@ -100,6 +100,36 @@ func (e HostState) Valid() bool {
 	}
 }
 
+// Defines values for LiveState.
+const (
+	LiveOffline LiveState = "offline"
+	LivePending LiveState = "pending"
+	LiveProved  LiveState = "proved"
+	LiveRefused LiveState = "refused"
+	LiveUnable  LiveState = "unable"
+	LiveWaiting LiveState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the LiveState enum.
+func (e LiveState) Valid() bool {
+	switch e {
+	case LiveOffline:
+		return true
+	case LivePending:
+		return true
+	case LiveProved:
+		return true
+	case LiveRefused:
+		return true
+	case LiveUnable:
+		return true
+	case LiveWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	Admin    Role = "admin"
@@ -225,6 +255,59 @@ type Hashes struct {
 	Hashes []string `json:"hashes"`
 }
 
+// Held defines model for Held.
+type Held struct {
+	// Kept how many were given twice, or hold already and end later
+	Kept    int       `json:"kept,omitempty,omitzero"`
+	Refused []NotHeld `json:"refused,omitempty,omitzero"`
+
+	// Seq the number of the last one, 0 if there is none; hosts that have it have all of them
+	Seq     int64     `json:"seq"`
+	Written []Holding `json:"written"`
+}
+
+// Holding A ban, or somebody who is let in.
+type Holding struct {
+	Expires time.Time `json:"expires"`
+
+	// Hosts a selector; none: all hosts
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Id the same for the same address, service and hosts
+	Id   string    `json:"id"`
+	Made time.Time `json:"made"`
+
+	// Of for how many hosts it is
+	Of int `json:"of,omitempty,omitzero"`
+
+	// Proved on how many hosts it is
+	Proved int    `json:"proved,omitempty,omitzero"`
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Seq its number in the log
+	Seq     int64  `json:"seq"`
+	Service string `json:"service,omitempty,omitzero"`
+	What    string `json:"what"`
+
+	// Who who did it
+	Who string `json:"who,omitempty,omitzero"`
+}
+
+// HoldingOn defines model for HoldingOn.
+type HoldingOn struct {
+	// Entry A ban, or somebody who is let in.
+	Entry Holding        `json:"entry"`
+	Hosts []HostStanding `json:"hosts"`
+}
+
+// Holdings defines model for Holdings.
+type Holdings struct {
+	Entries []Holding `json:"entries"`
+
+	// Next there are more, after this ID
+	Next string `json:"next,omitempty,omitzero"`
+}
+
 // Host defines model for Host.
 type Host struct {
 	// Address where it is connected from
@@ -259,6 +342,21 @@ type Host struct {
 
 	// Version of its sluice
 	Version string `json:"version,omitempty,omitzero"`
+}
+
+// HostStanding defines model for HostStanding.
+type HostStanding struct {
+	Host string `json:"host"`
+
+	// Proved when the kernel was read last and had them
+	Proved time.Time `json:"proved,omitempty,omitzero"`
+
+	// Reason why it is not proved, in one sentence
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	Refused []NotLive `json:"refused,omitempty,omitzero"`
+
+	// State The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
+	State LiveState `json:"state"`
 }
 
 // HostState The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
@@ -307,6 +405,33 @@ type Labelled struct {
 	Labels  map[string]string `json:"labels"`
 }
 
+// Lift defines model for Lift.
+type Lift struct {
+	// Hosts those of this selector alone, as it was said; none: of any
+	Hosts  string `json:"hosts,omitempty,omitzero"`
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Service of who was let in, as it was said; none: of any
+	Service string `json:"service,omitempty,omitzero"`
+
+	// What addresses, prefixes and ranges; what lies within one is lifted
+	What []string `json:"what"`
+}
+
+// Lifted defines model for Lifted.
+type Lifted struct {
+	Lifted []Holding `json:"lifted"`
+
+	// NotThere within what there was nothing
+	NotThere []string `json:"not-there,omitempty,omitzero"`
+
+	// Seq as of Held
+	Seq int64 `json:"seq"`
+}
+
+// LiveState The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
+type LiveState string
+
 // Login What a program sends to /login, as application/json, to begin the session of a person; it is answered by an Access.
 type Login struct {
 	// Link what stands behind link= in it
@@ -350,6 +475,35 @@ type NewGuest struct {
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
 }
 
+// NewHolding defines model for NewHolding.
+type NewHolding struct {
+	ForSeconds int64  `json:"for-seconds,omitempty,omitzero"`
+	Reason     string `json:"reason,omitempty,omitzero"`
+
+	// Service of who is let in, as in a rule; none: all
+	Service string `json:"service,omitempty,omitzero"`
+
+	// What an address, a prefix or a range
+	What string `json:"what"`
+}
+
+// NewHoldings What is to be banned, or let in.
+type NewHoldings struct {
+	Entries []NewHolding `json:"entries"`
+
+	// ForSeconds how long, where an entry does not say it; none: bans hold as long as fleet.yaml allows
+	ForSeconds int64 `json:"for-seconds,omitempty,omitzero"`
+
+	// Hosts a selector of those that it is for; none: all
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// KeepLonger leave alone what holds already and ends later
+	KeepLonger bool `json:"keep-longer,omitempty,omitzero"`
+
+	// Reason where an entry has none
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // NewLink defines model for NewLink.
 type NewLink struct {
 	// Expires within a day
@@ -379,6 +533,18 @@ type NewToken struct {
 
 	// Uses how many hosts may enrol by it
 	Uses int `json:"uses"`
+}
+
+// NotHeld defines model for NotHeld.
+type NotHeld struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// NotLive defines model for NotLive.
+type NotLive struct {
+	Id  string `json:"id"`
+	Why string `json:"why"`
 }
 
 // Publish defines model for Publish.
@@ -415,6 +581,14 @@ type Session struct {
 
 	// Who as the audit names them
 	Who string `json:"who"`
+}
+
+// Standing defines model for Standing.
+type Standing struct {
+	Hosts []HostStanding `json:"hosts"`
+
+	// Proved how many of them are
+	Proved int `json:"proved"`
 }
 
 // Status defines model for Status.
@@ -471,12 +645,36 @@ type Why struct {
 // Failed As the agents' interface has it.
 type Failed = Failure
 
+// AllowsParams defines parameters for Allows.
+type AllowsParams struct {
+	// What Those that lie within an address, a prefix or a range.
+	What string `form:"what,omitempty" json:"what,omitempty,omitzero"`
+
+	// After Those behind this ID.
+	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many at most; a thousand unless given.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // AuditParams defines parameters for Audit.
 type AuditParams struct {
 	// After those behind this number; the newest ones unless given
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
 	// Limit how many at most; 50 unless given
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// BansParams defines parameters for Bans.
+type BansParams struct {
+	// What Those that lie within an address, a prefix or a range.
+	What string `form:"what,omitempty" json:"what,omitempty,omitzero"`
+
+	// After Those behind this ID.
+	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many at most; a thousand unless given.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
@@ -501,6 +699,15 @@ type HostsParams struct {
 	Selector string `form:"selector,omitempty" json:"selector,omitempty,omitzero"`
 }
 
+// LivingParams defines parameters for Living.
+type LivingParams struct {
+	// Seq The number, as ban, unban, allow and disallow give it.
+	Seq int64 `form:"seq,omitempty" json:"seq,omitempty,omitzero"`
+
+	// Hosts Those whose labels it matches; all unless given.
+	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
+}
+
 // RolloutsParams defines parameters for Rollouts.
 type RolloutsParams struct {
 	// Limit How many at most; a hundred unless given.
@@ -509,6 +716,18 @@ type RolloutsParams struct {
 
 // CreateAccessJSONRequestBody defines body for CreateAccess for application/json ContentType.
 type CreateAccessJSONRequestBody = NewAccess
+
+// AllowJSONRequestBody defines body for Allow for application/json ContentType.
+type AllowJSONRequestBody = NewHoldings
+
+// DisallowJSONRequestBody defines body for Disallow for application/json ContentType.
+type DisallowJSONRequestBody = Lift
+
+// BanJSONRequestBody defines body for Ban for application/json ContentType.
+type BanJSONRequestBody = NewHoldings
+
+// UnbanJSONRequestBody defines body for Unban for application/json ContentType.
+type UnbanJSONRequestBody = Lift
 
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
@@ -545,9 +764,33 @@ type ServerInterface interface {
 	// WithdrawAccess End what somebody may ask, at once.
 	// (DELETE /api/v1/access/{access})
 	WithdrawAccess(w http.ResponseWriter, r *http.Request, access string)
+	// Allows List the allows of the fleet that hold, and on how many hosts each is proved.
+	// (GET /api/v1/allows)
+	Allows(w http.ResponseWriter, r *http.Request, params AllowsParams)
+	// Allow Let addresses in on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first.
+	// (POST /api/v1/allows)
+	Allow(w http.ResponseWriter, r *http.Request)
+	// Disallow Lift those that lie within addresses, prefixes and ranges.
+	// (POST /api/v1/allows/lift)
+	Disallow(w http.ResponseWriter, r *http.Request)
+	// OneAllow Say of one of them on which hosts it is in force, and why not on others.
+	// (GET /api/v1/allows/{id})
+	OneAllow(w http.ResponseWriter, r *http.Request, id string)
 	// Audit List entries of the audit, the oldest first.
 	// (GET /api/v1/audit)
 	Audit(w http.ResponseWriter, r *http.Request, params AuditParams)
+	// Bans List the bans of the fleet that hold, and on how many hosts each is proved.
+	// (GET /api/v1/bans)
+	Bans(w http.ResponseWriter, r *http.Request, params BansParams)
+	// Ban Ban addresses on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first.
+	// (POST /api/v1/bans)
+	Ban(w http.ResponseWriter, r *http.Request)
+	// Unban Lift those that lie within addresses, prefixes and ranges.
+	// (POST /api/v1/bans/lift)
+	Unban(w http.ResponseWriter, r *http.Request)
+	// OneBan Say of one of them on which hosts it is in force, and why not on others.
+	// (GET /api/v1/bans/{id})
+	OneBan(w http.ResponseWriter, r *http.Request, id string)
 	// Missing Say which blobs the controller does not have.
 	// (POST /api/v1/blobs/missing)
 	Missing(w http.ResponseWriter, r *http.Request)
@@ -584,6 +827,9 @@ type ServerInterface interface {
 	// CreateLink Let a person log in once who knows a secret, of which the controller is told the SHA-256.
 	// (POST /api/v1/links)
 	CreateLink(w http.ResponseWriter, r *http.Request)
+	// Living Say which hosts have all bans and allows up to a number in force.
+	// (GET /api/v1/living)
+	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
@@ -682,6 +928,119 @@ func (siw *ServerInterfaceWrapper) WithdrawAccess(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// Allows operation middleware
+func (siw *ServerInterfaceWrapper) Allows(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AllowsParams
+
+	// ------------- Optional query parameter "what" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "what", r.URL.Query(), &params.What, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "what"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "what", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Allows(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Allow operation middleware
+func (siw *ServerInterfaceWrapper) Allow(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Allow(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Disallow operation middleware
+func (siw *ServerInterfaceWrapper) Disallow(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Disallow(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// OneAllow operation middleware
+func (siw *ServerInterfaceWrapper) OneAllow(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.OneAllow(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Audit operation middleware
 func (siw *ServerInterfaceWrapper) Audit(w http.ResponseWriter, r *http.Request) {
 
@@ -719,6 +1078,119 @@ func (siw *ServerInterfaceWrapper) Audit(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Audit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Bans operation middleware
+func (siw *ServerInterfaceWrapper) Bans(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params BansParams
+
+	// ------------- Optional query parameter "what" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "what", r.URL.Query(), &params.What, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "what"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "what", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Bans(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Ban operation middleware
+func (siw *ServerInterfaceWrapper) Ban(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Ban(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Unban operation middleware
+func (siw *ServerInterfaceWrapper) Unban(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Unban(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// OneBan operation middleware
+func (siw *ServerInterfaceWrapper) OneBan(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.OneBan(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1048,6 +1520,52 @@ func (siw *ServerInterfaceWrapper) CreateLink(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CreateLink(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Living operation middleware
+func (siw *ServerInterfaceWrapper) Living(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LivingParams
+
+	// ------------- Optional query parameter "seq" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "seq", r.URL.Query(), &params.Seq, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "seq"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "seq", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "hosts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hosts", r.URL.Query(), &params.Hosts, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "hosts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "hosts", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Living(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1422,6 +1940,15 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/rollouts", wrapper.Rollouts)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/rollouts/{rollout}", wrapper.Rollout)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/rollouts/{rollout}/{command}", wrapper.Command)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/bans", wrapper.Bans)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/bans", wrapper.Ban)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/bans/{id}", wrapper.OneBan)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/bans/lift", wrapper.Unban)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/allows", wrapper.Allows)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/allows", wrapper.Allow)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/allows/{id}", wrapper.OneAllow)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/allows/lift", wrapper.Disallow)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/living", wrapper.Living)
 
 	return m
 }

@@ -49,6 +49,7 @@ func (c *Controller) agents() *http.Server {
 		}
 		wire.Answer(w, http.StatusOK, d)
 	}))
+	mux.HandleFunc("GET "+wire.PathLiving, c.ofHost(c.lacks))
 	mux.HandleFunc("GET "+wire.PathBlobs+"{sha256}", c.ofHost(c.blob))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})

@@ -45,6 +45,9 @@ type Controller struct {
 	telling    telling
 	contents   contents
 	patches    patches
+	living     living
+	applied    applied
+	bounds     banBounds
 	held       held
 	issues     issues
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
@@ -75,6 +78,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c := &Controller{Options: o, regroup: make(chan struct{}, 1), moved: make(chan error, 1)}
 	c.statuses.init()
 	c.documents.init()
+	c.applied.init()
 	c.driver.init()
 	c.meter.init()
 	c.contents.bundles = map[int64]*content{}
@@ -120,6 +124,9 @@ func (c *Controller) begin(ctx context.Context) error {
 		return err
 	}
 	if err := c.documents.follow(c.view.Load()); err != nil {
+		return err
+	}
+	if err := c.loadLiving(ctx); err != nil {
 		return err
 	}
 	if is.TargetsVersion > 0 {
@@ -195,7 +202,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly, c.live, c.keepAppliedOn} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

@@ -158,6 +158,8 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	if message := c.signed(); message != nil {
 		c.hub.Tell(host, hub.Trust, message)
 	}
+	c.applied.joins(host, hello.Living, now)
+	c.tellLiving(host, hello.Living)
 	c.tell(context.Background(), host)
 	if hello.Facts != "" && hello.Facts != c.statuses.read(host).facts {
 		c.hub.Tell(host, hub.Ask, askFacts)
@@ -187,6 +189,9 @@ func (c *Controller) said(host string, m *wire.Message) {
 		} else {
 			c.driver.lookLater()
 		}
+	case m.LiveApplied != nil:
+		c.applied.says(host, m.LiveApplied, c.Now())
+		return
 	case m.Facts != nil:
 		c.statuses.mutex.Lock()
 		c.statuses.facts[host] = m.Facts.Facts

@@ -1,7 +1,8 @@
 // Package hub keeps the streams of a fleet's agents: one a host. The controller calls it.
 //
 // What it tells is level-triggered: each kind of message has one slot a host, where the
-// latest wins, so a slow agent costs no queue. At rest a stream has one goroutine and one
+// latest wins, so a slow agent costs no queue. Bans and allows keep their order; an agent that
+// is too slow for them is told to ask. At rest a stream has one goroutine and one
 // timer. What an agent says is handed on in its order, and Joined of a host never comes
 // before Left of its stream before.
 package hub
@@ -81,6 +82,8 @@ type seat struct {
 	mutex   sync.Mutex
 	slots   [slots][]byte
 	writing bool
+	live    [][]byte // in their order
+	follows bool     // what is told to all by LiveAll
 }
 
 // Serve is the life of a stream, of the host that its certificate names. It returns why the
@@ -246,6 +249,11 @@ func (s *seat) put(slot Slot, message []byte) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.slots[slot] = message
+	s.wake()
+}
+
+// wake is called with the mutex.
+func (s *seat) wake() {
 	if !s.writing {
 		s.writing = true
 		go s.write()
@@ -278,8 +286,54 @@ func (s *seat) take() []byte {
 			return message
 		}
 	}
+	if len(s.live) > 0 {
+		message := s.live[0]
+		if s.live = s.live[1:]; message == nil {
+			message = asksLive
+		}
+		return message
+	}
 	s.writing = false
 	return nil
+}
+
+// mostLive is how many messages of bans and allows wait for an agent.
+const mostLive = 16
+
+// asksLive has an agent ask for the bans and allows that it lacks.
+var asksLive = []byte(`{"live":{}}`)
+
+// Live tells a host of bans and allows, behind what it was told of them before; nil has it
+// ask for what it lacks. From then on it is told by LiveAll.
+func (h *Hub) Live(host string, message []byte) {
+	if s := h.seat(host); s != nil {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.follows = true
+		s.follow(message)
+	}
+}
+
+// LiveAll tells it to each host that Live was called for.
+func (h *Hub) LiveAll(message []byte) {
+	for _, s := range h.all() {
+		s.mutex.Lock()
+		if s.follows {
+			s.follow(message)
+		}
+		s.mutex.Unlock()
+	}
+}
+
+// follow is called with the mutex. Of what an agent will ask for nothing has to wait.
+func (s *seat) follow(message []byte) {
+	if len(s.live) > 0 && s.live[len(s.live)-1] == nil {
+		return
+	}
+	if s.live = append(s.live, message); len(s.live) > mostLive || message == nil {
+		s.live = [][]byte{nil}
+	}
+	s.wake()
 }
 
 // Cut ends the stream of a host, which is told why if it listens.

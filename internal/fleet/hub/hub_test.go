@@ -296,6 +296,68 @@ func TestLatestWins(t *testing.T) {
 	})
 }
 
+// TestLiveKeepsItsOrder: bans come in their order, none twice, and who does not read is told
+// to ask once it does; who was not told of any is told of none.
+func TestLiveKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, _ *told, dial func(string) agent) {
+		fast, slow, other := dial("web-1"), dial("web-2"), dial("web-3")
+		for _, c := range []agent{fast, slow, other} {
+			hello(t, c.Conn, "a")
+		}
+		synctest.Wait()
+		live := func(n int) []byte {
+			text, err := wire.Encode(&wire.Message{Live: &wire.Live{Envelope: []byte{byte(n)}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		got := listen(fast.Conn)
+		h.Live("web-1", live(0))
+		h.Live("web-2", live(0))
+		h.Live("nowhere", live(0))
+		for n := range 100 {
+			h.LiveAll(live(n + 1))
+			synctest.Wait()
+		}
+		for n := range 101 {
+			if m := <-got; m.Live == nil || len(m.Live.Envelope) != 1 || int(m.Live.Envelope[0]) != n {
+				t.Fatalf("message %d is %+v", n, m.Live)
+			}
+		}
+		h.Live("web-1", nil)
+		h.LiveAll(live(101))
+		if m := <-got; m.Live == nil || m.Live.Envelope != nil {
+			t.Errorf("it is not told to ask: %+v", m.Live)
+		}
+		h.Tell("web-3", Ask, []byte(`{"ask":{"what":"facts"}}`))
+		if m := <-listen(other.Conn); m == nil || m.Ask == nil {
+			t.Errorf("who follows no bans is told %+v", m)
+		}
+		late := listen(slow.Conn)
+		var told []string
+		for m := range late {
+			told = append(told, fmt.Sprint(m.Live.Envelope))
+			if m.Live.Envelope == nil {
+				break
+			}
+		}
+		if len(told) > 2+mostLive || told[0] != "[0]" {
+			t.Errorf("who is slow is told %v", told)
+		}
+		synctest.Wait()
+		h.LiveAll(live(102))
+		for m := range late {
+			if e := m.Live.Envelope; len(e) == 1 && e[0] == 102 {
+				break
+			} else if len(e) == 1 {
+				t.Errorf("%v comes after what it had to ask for", e)
+			}
+		}
+	})
+}
+
 // listenUntil reads until that bundle.
 func listenUntil(c *wire.Conn, bundle int64) <-chan *wire.Message {
 	got := make(chan *wire.Message)

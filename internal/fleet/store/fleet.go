@@ -74,6 +74,7 @@ func (s *Store) fleetRow(ctx context.Context, q querier) (f Fleet, moved string,
 // otherwise. The caller has verified the signature of the policy key. One that is not
 // higher is ErrConflict.
 func (s *Store) NewIncarnation(ctx context.Context, who string, incarnation int64) error {
+	defer s.lively.ring()
 	return s.write(ctx, func(t *tx) error {
 		var before int64
 		if err := t.one([]any{&before}, `select incarnation from fleet where id = 1`); err != nil {

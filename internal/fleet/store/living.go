@@ -105,16 +105,43 @@ func (s *Store) Hold(ctx context.Context, who string, most int, keepLonger bool,
 			on conflict (id) do update set expires = excluded.expires, entry = excluded.entry`, text); err != nil {
 			return nil, err
 		}
-		var now int
-		if err := t.one([]any{&now}, `select count(*) from ban where kind = $1`, written[0].Kind); err != nil {
+		if err := t.fits(at, written[0].Kind, len(written), most); err != nil {
 			return nil, err
-		}
-		if now > most {
-			return nil, fmt.Errorf("%d of them would hold, and %d may: %w", now, most, ErrTooLarge)
 		}
 		return written, t.tell(who, written[0].Kind, map[string]any{"entries": written})
 	})
 	return written, err
+}
+
+// countEvery is how often what holds is counted, and what has ended is removed, at least.
+const countEvery = 10 * time.Second
+
+// bound is how many of a kind hold at most.
+type bound struct {
+	n  int
+	at time.Time
+}
+
+// fits says whether so many may hold, of which some were written now. They are counted again
+// where that could matter, since of a hundred thousand it takes longer than all else here.
+func (t *tx) fits(at Clock, kind string, written, most int) error {
+	is, known := t.store.bounds.Load(kind)
+	b, _ := is.(bound)
+	b.n += written
+	if age := at.Now.Sub(b.at); !known || b.n > most || age < 0 || age > countEvery {
+		if _, err := t.do(`delete from ban where expires <= $1`, column(at.Now)); err != nil {
+			return err
+		}
+		if err := t.one([]any{&b.n}, `select count(*) from ban where kind = $1`, kind); err != nil {
+			return err
+		}
+		b.at = at.Now
+	}
+	if b.n > most {
+		return fmt.Errorf("%d of them would hold, and %d may: %w", b.n, most, ErrTooLarge)
+	}
+	t.store.bounds.Store(kind, b) // too many, where the transaction fails
+	return nil
 }
 
 // Lift ends what has these IDs and holds. The entries of it have the kind, the reason and
@@ -156,7 +183,7 @@ func (s *Store) Lift(ctx context.Context, who, kind, reason string, ids []string
 func (s *Store) livingly(ctx context.Context, f func(t *tx, at Clock) ([]Living, error)) error {
 	err := s.write(ctx, func(t *tx) error {
 		var incarnation int64
-		if err := t.one([]any{&incarnation}, `update fleet set revision = revision where id = 1 returning incarnation`); err != nil {
+		if err := t.one([]any{&incarnation}, `select incarnation from fleet where id = 1 LOCKED`); err != nil {
 			return fmt.Errorf("the fleet: %w", err)
 		}
 		at, err := s.clock(ctx, t)
@@ -164,9 +191,6 @@ func (s *Store) livingly(ctx context.Context, f func(t *tx, at Clock) ([]Living,
 			return err
 		}
 		at.Incarnation = incarnation
-		if _, err := t.do(`delete from ban where expires <= $1`, column(at.Now)); err != nil {
-			return err
-		}
 		entries, err := f(t, at)
 		if err != nil || len(entries) == 0 {
 			return err
@@ -242,13 +266,14 @@ func (s *Store) clockOf(ctx context.Context, q querier) (Clock, error) {
 	return at, err
 }
 
-// Holding is what holds now, in the order of IDs, behind one, and so many at most.
-func (s *Store) Holding(ctx context.Context, behind string, most int) (at Clock, entries []Living, err error) {
+// Holding is what holds now of a kind, "" being all, in the order of IDs, behind one, and so
+// many at most.
+func (s *Store) Holding(ctx context.Context, kind, behind string, most int) (at Clock, entries []Living, err error) {
 	err = s.consistent(ctx, func(q querier) error {
 		if at, err = s.clockOf(ctx, q); err != nil {
 			return err
 		}
-		entries, err = s.living(ctx, q, `select entry from ban where id > $1 and expires > $2 order by id limit $3`, behind, column(at.Now), most)
+		entries, err = s.living(ctx, q, `select entry from ban where id > $1 and (kind = $2 or $2 = '') and expires > $3 order by id limit $4`, behind, kind, column(at.Now), most)
 		return err
 	})
 	return at, entries, err
@@ -270,18 +295,45 @@ func (s *Store) CountHolding(ctx context.Context) (map[string]int64, error) {
 	}, `select kind, count(*) from ban where expires > $1 group by kind`, column(at.Now))
 }
 
-// Within is what of a kind holds now and lies within a range, in no order.
-func (s *Store) Within(ctx context.Context, kind string, of addrset.Range) (entries []Living, err error) {
-	low, high := key(of.From), key(of.To)
+// Held is what holds now and has an ID, or ErrNotFound.
+func (s *Store) Held(ctx context.Context, kind, id string) (Living, error) {
+	var found []Living
+	err := s.consistent(ctx, func(q querier) error {
+		at, err := s.clockOf(ctx, q)
+		if err == nil {
+			found, err = s.living(ctx, q, `select entry from ban where id = $1 and kind = $2 and expires > $3`, id, kind, column(at.Now))
+		}
+		return err
+	})
+	if err == nil && len(found) == 0 {
+		return Living{}, fmt.Errorf("%s %s: %w", kind, id, ErrNotFound)
+	}
+	if err != nil {
+		return Living{}, err
+	}
+	return found[0], nil
+}
+
+// Within is what of a kind holds now and lies within each of some ranges, in the order of
+// IDs.
+func (s *Store) Within(ctx context.Context, kind string, of ...addrset.Range) (found [][]Living, err error) {
 	err = s.consistent(ctx, func(q querier) error {
 		at, err := s.clockOf(ctx, q)
 		if err != nil {
 			return err
 		}
-		entries, err = s.living(ctx, q, `select entry from ban where low >= $1 and low <= $2 and high <= $2 and kind = $3 and expires > $4`, low, high, kind, column(at.Now))
-		return err
+		found = make([][]Living, len(of))
+		// The sign keeps SQLite from the index of expires, by which it would read all.
+		for i, r := range of {
+			found[i], err = s.living(ctx, q, `select entry from ban where kind = $3 and low >= $1 and low <= $2 and high <= $2 and +expires > $4 order by id`,
+				key(r.From), key(r.To), kind, column(at.Now))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return entries, err
+	return found, err
 }
 
 // holding is what of these IDs holds.

@@ -77,11 +77,11 @@ func TestLiving(t *testing.T) {
 		hold(1, false, holdOf("203.0.113.0-203.0.113.9", 24*time.Hour))      // and another
 		same(t, "asked for nothing", hold(0, false), nil)
 
-		at, all, err := s.Holding(ctx, "", 10)
+		at, all, err := s.Holding(ctx, "", "", 10)
 		is(t, "holding", err, nil)
 		same(t, "number", at.Seq, 6)
 		same(t, "what holds", whats(all), "2001:db8::/48 203.0.113.0-203.0.113.9 203.0.113.7")
-		_, some, err := s.Holding(ctx, all[0].ID, 1)
+		_, some, err := s.Holding(ctx, "ban", all[0].ID, 1)
 		is(t, "holding", err, nil)
 		same(t, "the second", some, all[1:2])
 		if !slices.ContainsFunc(all, func(e Living) bool { return e == longer[0] }) {
@@ -91,9 +91,17 @@ func TestLiving(t *testing.T) {
 			"203.0.113.7": "203.0.113.7", "203.0.113.0/24": "203.0.113.0-203.0.113.9 203.0.113.7", "203.0.113.8/29": "", "0.0.0.0/0": "203.0.113.0-203.0.113.9 203.0.113.7",
 			"::/0": "2001:db8::/48", "2001:db8::/49": "", "198.51.100.0/24": "",
 		} {
-			same(t, within, whats(good[[]Living](t)(s.Within(ctx, "ban", rangeOf(t, within)))), want)
+			same(t, within, whats(good[[][]Living](t)(s.Within(ctx, "ban", rangeOf(t, within)))[0]), want)
 		}
-		same(t, "allows", len(good[[]Living](t)(s.Within(ctx, "allow", rangeOf(t, "0.0.0.0/0")))), 0)
+		same(t, "allows", len(good[[][]Living](t)(s.Within(ctx, "allow", rangeOf(t, "0.0.0.0/0")))[0]), 0)
+
+		same(t, "one", good[Living](t)(s.Held(ctx, "ban", longer[0].ID)), longer[0])
+		for _, id := range []string{"ban 198.51.100.1", "nothing"} {
+			_, err = s.Held(ctx, "ban", id)
+			is(t, id, err, ErrNotFound)
+		}
+		_, err = s.Held(ctx, "allow", longer[0].ID)
+		is(t, "a ban as an allow", err, ErrNotFound)
 
 		var lifted []Living
 		revises(t, s, "lifted", 0, func() (err error) {
@@ -225,7 +233,7 @@ func TestLivingOrder(t *testing.T) {
 				at.Seq, at.Now = at.Seq+int64(len(log.Entries)), log.Now
 			}
 			is(t, "the last one", <-last, nil)
-			_, all, err := reader.Holding(t.Context(), "", 1000)
+			_, all, err := reader.Holding(t.Context(), "ban", "", 1000)
 			is(t, "holding", err, nil)
 			for _, e := range all {
 				if !holds[e.What] {

@@ -189,7 +189,7 @@ create table ban (
 	entry text not null
 );
 create index ban_expires on ban (kind, expires);
-create index ban_low on ban (low);
+create index ban_low on ban (kind, low);
 create table applied (
 	host text not null primary key references host (id) on delete cascade,
 	said text not null,

@@ -56,6 +56,7 @@ type Store struct {
 	still   func() error // says that the file is another one than was opened; nil: there is none
 	bell    bell         // of revisions
 	lively  bell         // of the log of bans and allows
+	bounds  sync.Map     // how many bans and allows hold at most: bound by kind
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }

@@ -1,10 +1,12 @@
 package trust
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -26,15 +28,15 @@ const (
 
 // What a [Living] may be at most.
 const (
-	MaxBans       = 512 << 10             // bytes of a payload
-	MaxLivingFor  = 3650 * 24 * time.Hour // from Made to Expires
-	MaxLivingText = 200                   // bytes of Reason, as of a host's own bans
-	maxLivingWho  = 300                   // bytes
-	maxService    = 256                   // bytes
-	livingID      = 16                    // digits
-	lastYear      = 9999                  // of a time, as RFC 3339 has it
-	firstYear     = 1970                  // of a time
-	noSeq         = math.MaxInt64         // that no entry has
+	MaxBans      = 512 << 10             // bytes of a payload
+	MaxLivingFor = 3650 * 24 * time.Hour // from Made to Expires
+	maxReason    = 200                   // bytes, as of a host's own bans
+	maxLivingWho = 300                   // bytes
+	maxService   = 256                   // bytes
+	livingID     = 16                    // digits
+	lastYear     = 9999                  // of a time, as RFC 3339 has it
+	firstYear    = 1970                  // of a time
+	noSeq        = math.MaxInt64         // that no entry has
 )
 
 // Bans is the payload of [KindBans]: a part of the log of bans and allows, or of what it
@@ -115,7 +117,7 @@ func (b *Bans) check(seq int64) error {
 	}
 	last := b.From
 	for i, e := range b.Entries {
-		if err := e.check(); err != nil {
+		if err := e.Check(); err != nil {
 			return fmt.Errorf("entry %d: %w", i+1, err)
 		}
 		switch lifts := e.Kind == LivingUnban || e.Kind == LivingDisallow; {
@@ -129,7 +131,8 @@ func (b *Bans) check(seq int64) error {
 	return nil
 }
 
-func (e *Living) check() error {
+// Check says why no host would read an entry, whatever its number.
+func (e *Living) Check() error {
 	switch e.Kind {
 	case LivingBan, LivingUnban, LivingAllow, LivingDisallow:
 	default:
@@ -147,13 +150,8 @@ func (e *Living) check() error {
 	if bans := e.Kind == LivingBan || e.Kind == LivingUnban; bans && e.Service != "" {
 		return fmt.Errorf("%s of the service %.40q", e.Kind, e.Service)
 	}
-	for _, text := range []struct {
-		name, is string
-		most     int
-	}{{"service", e.Service, maxService}, {"reason", e.Reason, MaxLivingText}, {"who", e.Who, maxLivingWho}} {
-		if len(text.is) > text.most || !plainText(text.is) {
-			return fmt.Errorf("the %s %.40q has %d bytes, and may have %d, without control characters", text.name, text.is, len(text.is), text.most)
-		}
+	if err := cmp.Or(plain("service", e.Service, maxService), CheckReason(e.Reason), plain("who", e.Who, maxLivingWho)); err != nil {
+		return err
 	}
 	if id := LivingID(e.Kind, e.What, e.Service, e.Hosts); e.ID != id {
 		return fmt.Errorf("%s of %s has the ID %.40q, not %s", e.Kind, e.What, e.ID, id)
@@ -164,16 +162,14 @@ func (e *Living) check() error {
 	return nil
 }
 
-func plainText(text string) bool {
-	if !utf8.ValidString(text) {
-		return false
+// CheckReason says why no entry can have a reason.
+func CheckReason(reason string) error { return plain("reason", reason, maxReason) }
+
+func plain(name, text string, most int) error {
+	if len(text) > most || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return fmt.Errorf("the %s %.40q has %d bytes, and may have %d, without control characters", name, text, len(text), most)
 	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return false
-		}
-	}
-	return true
+	return nil
 }
 
 func inYears(t time.Time) bool {

@@ -82,7 +82,7 @@ func TestReadBans(t *testing.T) {
 		"a service of bans": renamed(func(e *Living) { e.Kind = LivingBan }),
 		"a selector":        renamed(func(e *Living) { e.Hosts = "role=" }),
 		"a long service":    renamed(func(e *Living) { e.Service = strings.Repeat("x", maxService+1) }),
-		"a long reason":     entry(func(e *Living) { e.Reason = strings.Repeat("x", MaxLivingText+1) }),
+		"a long reason":     entry(func(e *Living) { e.Reason = strings.Repeat("x", maxReason+1) }),
 		"an escape":         entry(func(e *Living) { e.Reason = "\x1b[2J" }),
 		"a line feed":       entry(func(e *Living) { e.Who = "a\nb" }),
 		"an end before":     entry(func(e *Living) { e.Expires = e.Made.Add(-1) }),

@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/language/bans"
+)
+
+// holdsAtOnce is how many bans stand in one request.
+const holdsAtOnce = 10_000
+
+const livingHelp = `
+The controller answers once it is on its disk; hosts hear of it within half a second, and of
+what they missed when they are back. With --wait the command ends when every host of the
+selection that is online has it in its kernel, which was read back, and asks it. What ends the
+command before changes nothing of it.`
+
+func newBan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ban [ADDRESS|PREFIX|RANGE|-]...",
+		Short: "Ban addresses on hosts at once, without a new bundle",
+		Long: `Drops packets from and to addresses, prefixes and ranges, on all hosts or on those of a
+selector, within what fleet.yaml of the newest bundle allows ("bans"): how many, how wide
+and for how long. Hosts hold themselves to that too. A second ban of the same, for the same
+selector, takes the place of the first. A host's own bans stand beside those of the fleet.
+` + livingHelp + `
+
+They are arguments, or lines of standard input, for "-" or where nothing is named and
+standard input is no terminal, as of "sluice ban": one address, prefix or range a line, then
+"for" and a time, a reason, and remarks behind #. --for and --message hold for what has none
+of its own; without a time a ban holds as long as fleet.yaml allows.
+
+Exit status: 0 banned, with --wait enforced on each host of the selection that is online, 1
+some was refused, or a host does not enforce it, 2 bad use, or it failed.`,
+		Example: `  sluice-controller ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords" --wait
+  sluice-controller ban 198.51.100.0/24 --hosts "role=web and env=prod" --for 1d
+  sluice-controller ban - --for 1d < scanners.txt`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := command.BanInput(cmd, args)
+			if err != nil {
+				return err
+			}
+			in, err := holdsOf(cmd)
+			if err != nil {
+				return err
+			}
+			in.KeepLonger, _ = cmd.Flags().GetBool("keep-longer")
+			for _, n := range list {
+				in.Entries = append(in.Entries, api.NewHolding{What: n.Name(), Reason: n.Reason, ForSeconds: int64(n.For / time.Second)})
+			}
+			return holding(cmd, "banned", in, (*api.Client).Ban)
+		},
+	}
+	addHolding(cmd)
+	cmd.Flags().Bool("keep-longer", false, "leave a ban of the same that holds longer as it is")
+	return cmd
+}
+
+func newAllow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "allow ADDRESS|PREFIX|RANGE [SERVICE]",
+		Short: "Let an address in on hosts at once, without a new bundle",
+		Long: `Lets an address, prefix or range in to a service, or to all, on all hosts or on those of a
+selector, before the rules of their policies, as "sluice allow" does on one: within what
+fleet.yaml of the newest bundle allows ("exceptions"), to which hosts hold themselves too.
+Bans come first. It ends by its time, which has to be given, also where no controller is left.
+` + livingHelp + `
+
+Exit status: 0 let in, with --wait on each host of the selection that is online, 1 it was
+refused, or a host does not do it, 2 bad use, or it failed.`,
+		Example: `  sluice-controller allow 203.0.113.7 ssh --for 2h -m "ticket 4711" --hosts role=db --wait`,
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := holdsOf(cmd)
+			if err != nil {
+				return err
+			}
+			in.Entries = []api.NewHolding{{What: args[0]}}
+			if len(args) > 1 {
+				in.Entries[0].Service = args[1]
+			}
+			return holding(cmd, "allowed", in, (*api.Client).Allow)
+		},
+	}
+	addHolding(cmd)
+	return cmd
+}
+
+func addHolding(cmd *cobra.Command) {
+	addController(cmd)
+	command.AddTime(cmd.Flags(), "for", 0, "end it by itself after `TIME`")
+	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` that hosts show")
+	cmd.Flags().String("hosts", "", "on the hosts of a `SELECTOR` alone")
+	cmd.Flags().Bool("wait", false, "wait until each host that is online has it in its kernel")
+}
+
+// holdsOf is a request without its entries.
+func holdsOf(cmd *cobra.Command) (api.NewHoldings, error) {
+	in := api.NewHoldings{ForSeconds: int64(command.TimeOf(cmd.Flags(), "for") / time.Second)}
+	if cmd.Flags().Changed("for") && in.ForSeconds < 1 {
+		return in, errors.New("--for is too short\nhint: give at least 1s")
+	}
+	in.Hosts, _ = cmd.Flags().GetString("hosts")
+	reason, _ := cmd.Flags().GetString("message")
+	if in.Reason = bans.Reason(reason); in.Reason != strings.TrimSpace(reason) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s the reason is cut to %d bytes of text: %q\n", command.Paint(cmd.ErrOrStderr(), "33", "warning:"), bans.MaxReason, in.Reason)
+	}
+	return in, nil
+}
+
+// heldJSON is what ban and allow print with --json.
+type heldJSON struct {
+	api.Held
+	Hosts []api.HostStanding `json:"hosts,omitempty"` // with --wait
+}
+
+// holding has it held, and says what came of it.
+func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api.Client, context.Context, api.NewHoldings) (*api.Held, error)) error {
+	c := controllerOf(cmd)
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	out := heldJSON{Held: api.Held{Written: []api.Holding{}}}
+	for some := range slices.Chunk(in.Entries, holdsAtOnce) {
+		part := in
+		part.Entries = some
+		made, err := hold(c, ctx, part)
+		if err != nil {
+			return hinted(err)
+		}
+		out.Seq = max(out.Seq, made.Seq)
+		out.Kept += made.Kept
+		out.Written, out.Refused = append(out.Written, made.Written...), append(out.Refused, made.Refused...)
+	}
+	lacking := 0
+	var err error
+	if waits, _ := cmd.Flags().GetBool("wait"); waits && len(out.Written) > 0 {
+		ours := map[string]bool{}
+		for _, e := range out.Written {
+			ours[e.Id] = true
+		}
+		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, ours); err != nil {
+			return err
+		}
+		lacking = len(slices.DeleteFunc(slices.Clone(out.Hosts), func(h api.HostStanding) bool { return enforced(h) }))
+	}
+	if command.JSON(cmd) {
+		if err := command.PrintJSON(cmd.OutOrStdout(), out); err != nil {
+			return err
+		}
+	} else {
+		printHeld(cmd.OutOrStdout(), done, &out)
+	}
+	if len(out.Refused) > 0 || lacking > 0 {
+		return command.ErrFound
+	}
+	return nil
+}
+
+func printHeld(w io.Writer, done string, out *heldJSON) {
+	if out.Kept > 0 {
+		fmt.Fprintf(w, "left as before: %d\n", out.Kept)
+	}
+	switch n := len(out.Written); n {
+	case 0:
+	case 1:
+		e := out.Written[0]
+		fmt.Fprintf(w, "%s %s until %s\n", done, describe(e), e.Expires.Local().Format(time.DateTime))
+	default:
+		fmt.Fprintf(w, "%s %d addresses, prefixes and ranges\n", done, n)
+	}
+	for i, r := range out.Refused {
+		if i == shownRefusals {
+			fmt.Fprintf(w, "and %d more were refused\n", len(out.Refused)-i)
+			break
+		}
+		fmt.Fprintf(w, "refused %s: %s\n", command.PlainName(r.What), command.PlainName(r.Why))
+	}
+	if out.Hosts == nil {
+		return
+	}
+	proved := 0
+	for _, h := range out.Hosts {
+		if h.State == api.LiveProved {
+			proved++
+		}
+	}
+	fmt.Fprintf(w, "enforced and proved on %d of %s\n", proved, english.Plural(len(out.Hosts), "host"))
+	printStanding(w, slices.DeleteFunc(slices.Clone(out.Hosts), func(h api.HostStanding) bool { return h.State == api.LiveProved }))
+}
+
+// shownRefusals bounds what is said of a long input.
+const shownRefusals = 20
+
+// describe is what is held, and where.
+func describe(e api.Holding) string {
+	text := e.What
+	if e.Service != "" {
+		text += " " + e.Service
+	}
+	if e.Hosts != "" {
+		text += " on hosts with " + e.Hosts
+	}
+	return text
+}
+
+func printStanding(w io.Writer, hosts []api.HostStanding) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, h := range hosts {
+		since := command.PlainName(h.Reason)
+		if h.State == api.LiveProved {
+			since = "at " + h.Proved.Local().Format(time.DateTime)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", h.Host, command.Paint(w, liveColours[h.State], string(h.State)), since)
+	}
+	_ = table.Flush()
+}
+
+// liveColours are those of states.
+var liveColours = map[api.LiveState]string{
+	api.LiveProved: "32", api.LiveRefused: "31", api.LiveUnable: "31", api.LiveWaiting: "33", api.LivePending: "33", api.LiveOffline: "33",
+}
+
+// enforced says that nobody has to wait for a host: it enforces it, or is not there.
+func enforced(h api.HostStanding) bool {
+	return h.State == api.LiveProved || h.State == api.LiveOffline
+}
+
+// How often a controller is asked how far hosts are, and how long a host may say that it
+// cannot do it before that counts.
+const (
+	hostsAskedEvery = 200 * time.Millisecond
+	hostsWait       = 30 * time.Second
+)
+
+// awaitHosts waits until the hosts of a selector have all up to a number in force, and tells
+// how many have. Of what hosts refuse only what is ours counts.
+func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int64, hosts string, ours map[string]bool) ([]api.HostStanding, error) {
+	told := -1
+	for begun := time.Now(); ; {
+		is, err := c.Living(ctx, seq, hosts)
+		if err != nil && ctx.Err() == nil {
+			return nil, hinted(err)
+		}
+		if err == nil {
+			open := 0
+			for i := range is.Hosts {
+				h := &is.Hosts[i]
+				if h.State == api.LiveRefused {
+					h.Refused = slices.DeleteFunc(h.Refused, func(r api.NotLive) bool { return !ours[r.Id] })
+					if len(h.Refused) == 0 {
+						h.State, h.Reason = api.LiveProved, ""
+						is.Proved++
+					}
+				}
+				if h.State == api.LivePending || h.State == api.LiveWaiting {
+					open++
+				}
+			}
+			if is.Proved != told {
+				told = is.Proved
+				fmt.Fprintf(cmd.ErrOrStderr(), "enforced and proved on %d of %s\n", told, english.Plural(len(is.Hosts), "host"))
+			}
+			if open == 0 || time.Since(begun) > hostsWait {
+				return is.Hosts, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w; it holds all the same\nhint: sluice-controller bans ID says on which hosts", context.Cause(ctx))
+		case <-time.After(hostsAskedEvery):
+		}
+	}
+}
