@@ -31,14 +31,18 @@ type Lister func(path, set, url string) ([]byte, error)
 // parts of some guests alone may be broken, which hosts are to judge.
 func Read(dir, fleet string, list Lister) (trust.Signing, error) {
 	s := trust.Signing{Level: policy.Level}
-	p, err := policy.Reading{Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
+	files, err := Open(dir, nil)
+	if err != nil {
+		return s, err
+	}
+	p, err := policy.Reading{Files: files, Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
 	if err != nil {
 		return s, err
 	}
 	if p.Fleet.Name != fleet {
 		return s, p.Errorf(p.Fleet.Pos, fmt.Sprintf("write fleet: %s, or sign with the keys of the other fleet", fleet), "this is the fleet %q, and trust/ is of %q", p.Fleet.Name, fleet)
 	}
-	b := &builder{dir: dir, list: list, at: map[string]int{}, texts: map[string][]byte{}}
+	b := &builder{dir: dir, files: files, list: list, at: map[string]int{}, texts: map[string][]byte{}}
 	if s.File, err = b.file(p.File, "", p.Text(p.File)); err != nil {
 		return s, err
 	}
@@ -96,7 +100,7 @@ func (b *builder) sets(of, selector string, sets []source) error {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(of), name)
 		}
-		text, err := regular.Read(name, trust.MaxList)
+		text, err := b.files.read(name)
 		switch {
 		case errors.Is(err, regular.ErrLarge):
 			return fmt.Errorf("%s has more than %d MiB: split it into several files and sets, of which another one is made by union", name, trust.MaxList>>20)
@@ -142,6 +146,7 @@ func setsOf(text []byte) ([]source, error) {
 
 type builder struct {
 	dir   string
+	files *Folder
 	list  Lister
 	lists []trust.File
 	at    map[string]int // of lists, by path

@@ -15,8 +15,10 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
+	"sluice/internal/fleet/bundle"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/inventory"
+	"sluice/internal/language/source"
 	"sluice/internal/prove/check"
 	"sluice/internal/words"
 )
@@ -45,7 +47,7 @@ func repository(cmd *cobra.Command) string {
 // readInventory reads the hosts of a repository.
 func readInventory(cmd *cobra.Command) (*inventory.Inventory, error) {
 	file := inventoryFile(cmd)
-	inv, err := inventory.Load(file)
+	inv, err := ownInventory(cmd, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		policy := filepath.Join(repository(cmd), classes.FleetFile)
 		if _, err := os.Stat(policy); errors.Is(err, fs.ErrNotExist) {
@@ -54,6 +56,36 @@ func readInventory(cmd *cobra.Command) (*inventory.Inventory, error) {
 		return nil, fmt.Errorf("%s: no such file, which says what hosts the fleet has\nhint: write version: 1, and below hosts: a line for each, such as web-1: { labels: {role: web}, addresses: [203.0.113.5] }; --inventory names another file, and sluice-controller inventory writes it from the hosts of a controller; sluice check --labels role=web fleet.yaml checks one host without it", file)
 	}
 	return inv, err
+}
+
+// ownInventory reads an inventory. That of the repository, and the facts that it names, are
+// in there.
+func ownInventory(cmd *cobra.Command, file string) (*inventory.Inventory, error) {
+	if cmd.Flags().Changed("inventory") {
+		return inventory.Load(file)
+	}
+	files, err := bundle.Open(repository(cmd), nil)
+	if err != nil {
+		return nil, err
+	}
+	data, err := source.ReadFrom(files.Open, file, 1<<30)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := inventory.Parse(file, data)
+	if err != nil {
+		return nil, err
+	}
+	for i := range inv.Hosts {
+		h := &inv.Hosts[i]
+		if h.Facts == "" {
+			continue
+		}
+		if _, err := files.Real(h.Facts); errors.Is(err, bundle.ErrOutside) {
+			return nil, fmt.Errorf("%s: %s: %w", h.FactsPos, h.Facts, bundle.ErrOutside)
+		}
+	}
+	return inv, nil
 }
 
 // sources is where the names of policies are resolved from.
@@ -79,7 +111,11 @@ func readFleet(cmd *cobra.Command) (*classes.Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return classes.Read(repository(cmd), nil, inv, from)
+	files, err := bundle.Open(repository(cmd), nil)
+	if err != nil {
+		return nil, err
+	}
+	return classes.Read(repository(cmd), files, inv, from)
 }
 
 // reading is a fleet whose hosts are in classes.
@@ -101,7 +137,11 @@ func classify(ctx context.Context, cmd *cobra.Command) (*reading, error) {
 
 // classed reads the fleet in a folder as it would be with other hosts.
 func classed(ctx context.Context, dir string, inv *inventory.Inventory, from *engine.Sources) (*reading, error) {
-	f, err := classes.Read(dir, nil, inv, from)
+	files, err := bundle.Open(dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	f, err := classes.Read(dir, files, inv, from)
 	if err != nil {
 		return nil, err
 	}

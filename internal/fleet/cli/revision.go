@@ -7,18 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"sluice/internal/base/regular"
 	"sluice/internal/base/tool"
+	"sluice/internal/fleet/bundle"
 )
 
 // revision is the files of a folder as they are in a revision of git, under the names that
 // they have in the folder.
 type revision struct {
+	*bundle.Folder
 	dir  string // the folder, as it was named
 	root *os.Root
 	temp string
@@ -44,6 +44,9 @@ func checkOut(ctx context.Context, dir, name string) (*revision, error) {
 	r := &revision{dir: dir, temp: temp}
 	if r.root, err = os.OpenRoot(temp); err == nil {
 		err = r.unpack(tar.NewReader(bytes.NewReader(files)))
+	}
+	if err == nil {
+		r.Folder, err = bundle.Open(dir, r.root)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -104,47 +107,4 @@ func (r *revision) Close() error {
 		err = r.root.Close()
 	}
 	return errors.Join(err, os.RemoveAll(r.temp))
-}
-
-// inside is a name in the folder.
-func (r *revision) inside(name string) string {
-	within, err := filepath.Rel(r.dir, name)
-	if err != nil {
-		return name
-	}
-	return within
-}
-
-// Open is that of policy.Files.
-func (r *revision) Open(name string) (*os.File, error) {
-	f, err := r.root.Open(r.inside(name))
-	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		failed.Path = name
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = f.Close()
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.Join(err, regular.Err)}
-	}
-	return f, nil
-}
-
-// Real is that of policy.Files.
-func (r *revision) Real(name string) (string, error) {
-	_, err := r.root.Stat(r.inside(name))
-	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		failed.Path = name
-	}
-	return filepath.Clean(name), err
-}
-
-// Glob is that of policy.Files.
-func (r *revision) Glob(pattern string) ([]string, error) {
-	found, err := fs.Glob(r.root.FS(), filepath.ToSlash(r.inside(pattern)))
-	for i, name := range found {
-		found[i] = filepath.Join(r.dir, filepath.FromSlash(name))
-	}
-	return found, err
 }
