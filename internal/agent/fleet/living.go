@@ -186,6 +186,9 @@ func (m *Member) live(ctx context.Context) error {
 	if is.Within != within || is.At.Incarnation != m.Trust.State().Incarnation {
 		return m.wholeOf(ctx, within)
 	}
+	// What came while the kernel was busy is one change for it.
+	var joined trust.Bans
+	last := is.At.Seq
 	for _, in := range heard {
 		b, seq, err := m.open(in.Envelope)
 		if err != nil {
@@ -194,13 +197,19 @@ func (m *Member) live(ctx context.Context) error {
 			}
 			continue // it came late
 		}
-		if b.Whole || b.After > m.now().Living.At.Seq {
+		if b.Whole || b.After > last {
 			ask = true
 			break
 		}
-		if err := m.takeLiving(ctx, b, seq); err != nil {
-			return err
+		for _, e := range b.Entries {
+			if e.Seq > last {
+				joined.Entries = append(joined.Entries, e)
+			}
 		}
+		last = max(last, seq)
+	}
+	if err := m.takeLiving(ctx, &joined, last); err != nil {
+		return err
 	}
 	if !ask {
 		return m.provedLiving(ctx)

@@ -31,9 +31,11 @@ type livingKernel struct {
 	fails   error
 	flushed bool // it does not have them
 	took    int  // changes
+	lasts   time.Duration
 }
 
 func (k *kernel) Live(_ context.Context, change *Living) (*Lived, error) {
+	time.Sleep(k.living.lasts)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := &k.living
@@ -332,6 +334,26 @@ func TestClockOfDatabase(t *testing.T) {
 		c.hear(time.Now().Add(-2 * off)) // the database's clock was set
 		if left := time.Until(c.until(time.Now().Add(-2*off + time.Minute))); left != time.Minute {
 			t.Errorf("%v are left", left)
+		}
+	})
+}
+
+// What comes while the kernel is busy is one change: a host that is slower than the fleet bans
+// does not fall behind.
+func TestLivingKeepsUp(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		s.kernel.living.lasts = 300 * time.Millisecond
+		defer s.running()()
+		s.logs(false, "ban 192.0.2.1 1h")
+		s.bans("192.0.2.1")
+		took := s.kernel.living.took
+		for n := range 100 {
+			s.logs(false, fmt.Sprintf("ban 192.0.2.%d 1h", 2+n%3), "unban 192.0.2.1 0s", fmt.Sprintf("unban 192.0.2.%d 0s", 2+(n+1)%3))
+			time.Sleep(20 * time.Millisecond)
+		}
+		s.bans("192.0.2.2 192.0.2.4")
+		if took = s.kernel.living.took - took; took > 10 {
+			t.Errorf("100 messages in 2 s are %d changes of a kernel that takes 0.3 s for one", took)
 		}
 	})
 }
