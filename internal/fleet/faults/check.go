@@ -31,6 +31,7 @@ var promises = []struct {
 	{"no host is told a bundle below the floor", aboveFloor},
 	{"packets get the old verdict until a controller says otherwise", untouched},
 	{"a restored database rolls no host back", restores},
+	{"no ban vanishes, and nothing outlives its time", lives},
 	{"everything has converged a minute after the faults", converges},
 }
 
@@ -299,5 +300,53 @@ func converges(h []Event, broken func(int, string, ...any)) {
 	}
 	if !calm.IsZero() && !ended {
 		broken(len(h), "nobody looked how the hosts ended")
+	}
+}
+
+// late is how much longer something may hold than was said: the clock of the database that a
+// host goes by was read before a message that was held up.
+const late = 30 * time.Second
+
+func lives(h []Event, broken func(int, string, ...any)) {
+	type one struct{ host, what string }
+	ends := map[string][]time.Time{} // that were said
+	lifting, known, restored := map[string]bool{}, map[string]time.Time{}, time.Time{}
+	wanted, borne := map[string]Event{}, map[one]bool{}
+	for i, e := range h {
+		switch e.Kind {
+		case Holds:
+			ends[e.What] = append(ends[e.What], e.Until)
+			known[e.What] = e.At
+		case Lifting:
+			lifting[e.What] = true
+		case Restored:
+			restored = e.At
+		case Bears:
+			if !slices.ContainsFunc(ends[e.What], func(end time.Time) bool { return e.Until.Sub(end).Abs() < late }) {
+				broken(i, "%s holds %s until %s, and nobody said so", e.Host, e.What, e.Until.Format(time.TimeOnly))
+			}
+		case Lifted:
+			forgot := e.Allow && !restored.IsZero()
+			if !lifting[e.What] && !forgot && e.At.Before(e.Until) {
+				broken(i, "%s holds %s no more, which is to hold until %s", e.Host, e.What, e.Until.Format(time.TimeOnly))
+			}
+		case Wanted:
+			wanted[e.What] = e
+		case Borne:
+			if e.What != "" {
+				borne[one{e.Host, e.What}] = true
+				_, is := wanted[e.What]
+				older := !e.Allow && !restored.IsZero() && known[e.What].Before(restored)
+				if !is && !older && e.Until.Sub(e.At) > late {
+					broken(i, "%s holds %s until %s, which was lifted", e.Host, e.What, e.Until.Format(time.TimeOnly))
+				}
+				continue
+			}
+			for _, what := range slices.Sorted(maps.Keys(wanted)) {
+				if w := wanted[what]; !borne[one{e.Host, what}] && w.Until.Sub(e.At) > late {
+					broken(i, "%s does not hold %s, which is to hold until %s", e.Host, what, w.Until.Format(time.TimeOnly))
+				}
+			}
+		}
 	}
 }

@@ -29,6 +29,8 @@ const (
 	lowerRevision  planted = "agents take a lower revision"
 	anyBundle      planted = "agents take a bundle that nobody signed"
 	belowFloor     planted = "agents take a bundle below the floor"
+	lostBans       planted = "hosts drop bans that a restored database does not know"
+	longBans       planted = "hosts keep bans for longer"
 )
 
 // fleet is a whole fleet in one process, by the clock of testing/synctest: an operator who
@@ -285,16 +287,20 @@ func (f *fleet) run() {
 	var at time.Time
 	steps := 4 + f.below(4)
 	for i := range steps {
+		for range f.below(6) {
+			f.ban()
+			time.Sleep(f.upTo(3 * time.Second))
+		}
 		switch {
-		case f.skewed || f.bug != none:
+		case f.skewed || f.bug != none && f.bug != lostBans:
 		case i == 2:
 			copied, at = f.backUp()
-		case i == steps-2 && f.chance(2):
+		case i == steps-2 && (f.chance(2) || f.bug == lostBans):
 			f.restore(copied, at)
 		}
 		f.disturb()
 		switch f.bug {
-		case none:
+		case none, lostBans, longBans:
 		case haltedAdvances:
 			f.command(rollout.Hold)
 		default:
@@ -336,6 +342,7 @@ func (f *fleet) end() {
 		}
 		f.history.Add(h.how(desired))
 	}
+	f.endLiving(s)
 	f.audit.harvest(&f.history, s, f.floors, 0)
 	finds(ctx, &f.history, s)
 }

@@ -37,6 +37,12 @@ const (
 	Found        Kind = "found"        // What is in the database at the end
 	Audited      Kind = "audited"      // the audit chain was verified: Error
 	Calm         Kind = "calm"         // the last fault has ended
+	Holds        Kind = "holds"        // a controller said that What, a ban or an Allow, holds Until
+	Lifting      Kind = "lifting"      // somebody had What lifted
+	Bears        Kind = "bears"        // the kernel of Host holds What from now on, Until
+	Lifted       Kind = "lifted"       // and does not any more
+	Wanted       Kind = "wanted"       // What is in the database at the end, Until
+	Borne        Kind = "borne"        // Host holds What at the end, Until; the last one is without What
 	Ended        Kind = "ended"        // Host runs Bundle, confirmed and proved if Error is empty, and Wants is desired
 )
 
@@ -56,6 +62,7 @@ type Event struct {
 	Uses      int
 	Key       string
 	What      string
+	Allow     bool
 	Until     time.Time
 	Error     string
 }

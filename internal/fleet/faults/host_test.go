@@ -68,7 +68,7 @@ func (h *host) start(ctx context.Context) {
 	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: []string{address}, Dialer: h.link.connect}
 	check(h.network.Open())
 	run := func(ctx context.Context) error { return (&gullible{host: h}).run(ctx) }
-	if h.f.bug == none || h.f.bug == haltedAdvances {
+	if h.f.bug == none || h.f.bug == haltedAdvances || h.f.bug == lostBans || h.f.bug == longBans {
 		m := &agent.Member{
 			Dir: h.dir, Host: h.id, Labels: map[string]string{"role": "web"}, Trust: believed, Controllers: h.link, Engine: h.kernel,
 			Level: 1, Version: "1", Instance: fmt.Sprint(h.id, h.starts), Times: agent.Usual, Note: func(error) {},
@@ -137,6 +137,7 @@ type kernel struct {
 	runs  []load // those on trial and confirmed, the running one last
 	count int
 	until time.Time // of a trial; zero: none
+	bans  bans
 }
 
 type load struct {
@@ -246,11 +247,6 @@ func (k *kernel) Verify(context.Context) (string, error) {
 
 // Facts are those of every host.
 func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
-
-// Live takes it all.
-func (k *kernel) Live(context.Context, *agent.Living) (*agent.Lived, error) {
-	return &agent.Lived{Proved: true}, nil
-}
 
 // Probe finds what it asks for.
 func (k *kernel) Probe(context.Context, string) error { return nil }

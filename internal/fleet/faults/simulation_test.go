@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 		}
 		t.Fatalf("the fleet of seed %d", seed)
 	}
-	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended} {
+	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted} {
 		if counts[kind] == 0 {
 			t.Errorf("nothing %s in any of the histories: %v", kind, counts)
 		}
@@ -63,6 +63,8 @@ func TestPlantedBugs(t *testing.T) {
 		lowerRevision:  "a lower (incarnation, revision) is refused",
 		anyBundle:      "nothing unsigned, foreign or below the floor is enforced",
 		belowFloor:     "nothing unsigned, foreign or below the floor is enforced",
+		lostBans:       "no ban vanishes, and nothing outlives its time",
+		longBans:       "no ban vanishes, and nothing outlives its time",
 	} {
 		t.Run(strings.ReplaceAll(string(plant), " ", "-"), func(t *testing.T) {
 			t.Parallel()
