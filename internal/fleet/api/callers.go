@@ -61,13 +61,11 @@ func (c *Client) EndSession(ctx context.Context) error {
 	return err
 }
 
-// LogIn uses a link once, and begins a session: the token by which it asks.
-func LogIn(ctx context.Context, base, link string, config *tls.Config) (token string, a *Access, err error) {
-	token = NewSecret()
+// LogIn uses a link once, and begins a session that asks by a token of [NewSecret].
+func LogIn(ctx context.Context, base, link, token string, config *tls.Config) (*Access, error) {
 	hash, err := SecretHash(token)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	a, err = ask[Access](ctx, NewRemote(base, "", config), http.MethodPost, "/login", Login{Link: link, Secret: hex.EncodeToString(hash[:])})
-	return token, a, err
+	return ask[Access](ctx, NewRemote(base, "", config), http.MethodPost, "/login", Login{Link: link, Secret: hex.EncodeToString(hash[:])})
 }

@@ -2,13 +2,18 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -88,47 +93,95 @@ func keepSession(controller string, s session) error {
 
 func newLogin() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "login LINK",
+		Use:   "login URL",
 		Short: "Log in at a controller elsewhere",
-		Long: `Logs you in at a controller by a link that "sluice-controller access link" made, for twelve
-hours. The commands that name that controller by --controller or SLUICE_CONTROLLER ask by this
-session from then on. LINK may be -, which reads it from standard input.
+		Long: `Logs you in at a controller for twelve hours: in a browser, at the provider that "run
+--oidc-issuer" names, or by a link that "sluice-controller access link" made, which is then
+URL. The commands that name that controller by --controller or SLUICE_CONTROLLER ask by this
+session from then on. URL may be -, which reads it from standard input.
+
+A browser is opened by xdg-open where there is one; its page has to be opened on this machine,
+since it comes back to a port of it.
 
 Files: sluice-controller/sessions.json in your configuration folder (~/.config), which nobody
 else may read.
 
 Exit status: 0 you are logged in, 2 bad use, or the controller says no.`,
-		Example: "  sluice-controller login 'https://controller.example.net:8443/login?link=sluice_access_…'\n  sluice-controller login - --ca ca.pem",
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text := args[0]
-			if text == "-" {
-				body, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 4096))
-				if err != nil {
-					return err
-				}
-				text = strings.TrimSpace(string(body))
-			}
-			base, link, err := readLink(text)
-			if err != nil {
-				return err
-			}
-			return logIn(cmd, base, func(ctx context.Context, s *session) error {
-				config, err := certifiedBy(s.CA)
-				if err != nil {
-					return err
-				}
-				var a *api.Access
-				s.Token, a, err = api.LogIn(ctx, base, link, config)
-				if err == nil {
-					s.Who, s.Expires = a.Who, a.Expires
-				}
-				return err
-			})
-		},
+		Example: `  sluice-controller login https://controller.example.net:8443
+  sluice-controller login 'https://controller.example.net:8443/login?link=sluice_access_…'
+  sluice-controller login - --ca ca.pem`,
+		Args: cobra.ExactArgs(1),
+		RunE: runLogin,
 	}
 	cmd.Flags().String("ca", "", "`FILE` of certificates that certify it (default those of the system)")
 	return cmd
+}
+
+func runLogin(cmd *cobra.Command, args []string) error {
+	text := args[0]
+	if text == "-" {
+		body, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), 4096))
+		if err != nil {
+			return err
+		}
+		text = strings.TrimSpace(string(body))
+	}
+	if base, err := controllerURL(text); err == nil {
+		return logIn(cmd, base, func(ctx context.Context, token string) (string, error) { return inBrowser(ctx, cmd, base, token) })
+	}
+	base, link, err := readLink(text)
+	if err != nil {
+		return err
+	}
+	return logIn(cmd, base, func(context.Context, string) (string, error) { return link, nil })
+}
+
+// browserTime is how long a person has to log in there.
+const browserTime = 10 * time.Minute
+
+// inBrowser has a person log in at the provider, for a session that asks by a token, and
+// waits for the link that the controller sends back.
+func inBrowser(ctx context.Context, cmd *cobra.Command, base, token string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, browserTime)
+	defer cancel()
+	hash, err := api.SecretHash(token)
+	if err != nil {
+		return "", err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	links := make(chan string, 1)
+	path := "/" + rand.Text() // what else comes to the port is not for it
+	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		link := r.URL.Query().Get("link")
+		if _, err := api.SecretHash(link); err != nil || r.URL.Path != path {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintln(w, "You are logged in. Go back to the terminal.")
+		select {
+		case links <- link:
+		default:
+		}
+	})}
+	go func() { _ = s.Serve(l) }()
+	defer func() { _ = s.Shutdown(context.WithoutCancel(ctx)) }()
+	page := base + "/login?back=" + url.QueryEscape("http://"+l.Addr().String()+path) + "&binds=" + hex.EncodeToString(hash[:])
+	fmt.Fprintf(cmd.ErrOrStderr(), "log in there, in a browser on this machine:\n  %s\n", page)
+	if opener, err := exec.LookPath("xdg-open"); err == nil && os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY") != "" {
+		_ = exec.CommandContext(ctx, opener, page).Start() // else the person does
+	}
+	select {
+	case link := <-links:
+		return link, nil
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return "", fmt.Errorf("nobody has logged in within %s", browserTime)
+		}
+		return "", command.ErrInterrupted
+	}
 }
 
 // readLink is the controller of a link, and what it is known by there.
@@ -139,32 +192,40 @@ func readLink(text string) (base, link string, err error) {
 		_, err = api.SecretHash(link)
 	}
 	if err != nil || is.Path != "/login" {
-		return "", "", errors.New("this is no link to log in: one is https://HOST:PORT/login?link=…\nhint: \"sluice-controller access link USER\" makes one")
+		return "", "", errors.New("this is no controller, https://HOST:PORT, and no link to log in, https://HOST:PORT/login?link=…\nhint: \"sluice-controller access link USER\" makes one")
 	}
 	base, err = controllerURL(is.Scheme + "://" + is.Host)
 	return base, link, err
 }
 
-// logIn has a session begun, keeps it, and says who is logged in.
-func logIn(cmd *cobra.Command, base string, begin func(context.Context, *session) error) error {
-	s := session{}
+// logIn begins a session by a link that is for its token, keeps it, and says who is logged in.
+func logIn(cmd *cobra.Command, base string, linkFor func(ctx context.Context, token string) (string, error)) error {
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	s := session{Token: api.NewSecret()}
 	if ca, _ := cmd.Flags().GetString("ca"); ca != "" {
 		var err error
 		if s.CA, err = filepath.Abs(ca); err != nil {
 			return err
 		}
 	}
-	if err := begin(cmd.Context(), &s); err != nil {
-		return hinted(err)
-	}
-	if err := keepSession(base, s); err != nil {
-		return err
-	}
 	config, err := certifiedBy(s.CA)
 	if err != nil {
 		return err
 	}
-	is, err := api.NewRemote(base, s.Token, config).Session(cmd.Context())
+	link, err := linkFor(ctx, s.Token)
+	if err != nil {
+		return err
+	}
+	a, err := api.LogIn(ctx, base, link, s.Token, config)
+	if err != nil {
+		return hinted(err)
+	}
+	s.Who, s.Expires = a.Who, a.Expires
+	if err := keepSession(base, s); err != nil {
+		return err
+	}
+	is, err := api.NewRemote(base, s.Token, config).Session(ctx)
 	if err != nil {
 		return hinted(err)
 	}

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sluice"
+	"sluice/internal/base/regular"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/controller"
@@ -30,7 +33,9 @@ each after a time of its own.
 
 With --web it answers people and programs elsewhere too, in HTTPS, who have a token of
 "sluice-controller access create". The certificate is by the fleet's own CA, whose ca.pem
---ca of the other commands takes, or in files: they are read anew when they change.
+--ca of the other commands takes, or in files: they are read anew when they change. People log
+in by links of "sluice-controller access link", or with --oidc-issuer at their provider; access
+of fleet.yaml says what they may.
 
 Hosts stay as they are while no controller runs. While the database does not answer, hosts
 are told what was known last, and commands that change something are refused.
@@ -54,7 +59,12 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	flags.String("web-certificate", "", "`FILE` of the certificate of --web, with those that certify it (default one by the fleet's CA)")
 	flags.String("web-key", "", "`FILE` of its key")
 	flags.String("web-url", "", "`URL` at which browsers reach --web (default https://, the first of --reached-by, and the port)")
+	flags.String("oidc-issuer", "", "let people log in at --web by the OpenID Connect provider at `URL`, which sends them back to /login/callback there")
+	flags.String("oidc-client", "", "the controller's `ID` at the provider")
+	flags.String("oidc-secret-file", "", "`FILE` of its secret there (default none: a public client)")
+	flags.String("oidc-groups", "groups", "the `CLAIM` that has the groups of a person")
 	cmd.MarkFlagsRequiredTogether("web-certificate", "web-key")
+	cmd.MarkFlagsRequiredTogether("oidc-issuer", "oidc-client")
 	return cmd
 }
 
@@ -131,9 +141,13 @@ func listenWeb(cmd *cobra.Command, reached string) (*controller.Web, error) {
 	web.Certificate, _ = flags.GetString("web-certificate")
 	web.Key, _ = flags.GetString("web-key")
 	web.URL, _ = flags.GetString("web-url")
+	var err error
+	if web.Provider, err = providerOf(cmd); err != nil {
+		return nil, err
+	}
 	if at == "" {
-		if web.Certificate != "" || web.URL != "" {
-			return nil, errors.New("--web-certificate and --web-url are of --web, which is not given")
+		if web.Certificate != "" || web.URL != "" || web.Provider != nil {
+			return nil, errors.New("--web-certificate, --web-url and --oidc-issuer are of --web, which is not given")
 		}
 		return nil, nil
 	}
@@ -144,7 +158,6 @@ func listenWeb(cmd *cobra.Command, reached string) (*controller.Web, error) {
 		}
 		web.URL = is
 	}
-	var err error
 	if web.Listener, err = net.Listen("tcp", at); err != nil || web.URL != "" {
 		return web, err
 	}
@@ -169,4 +182,30 @@ func here(at net.Addr) ([]string, error) {
 		return nil, err
 	}
 	return []string{net.JoinHostPort(name, strconv.Itoa(tcp.Port))}, nil
+}
+
+// providerOf is the provider that people log in with; nil where none is named.
+func providerOf(cmd *cobra.Command) (*controller.Provider, error) {
+	flags := cmd.Flags()
+	p := &controller.Provider{}
+	if p.Issuer, _ = flags.GetString("oidc-issuer"); p.Issuer == "" {
+		return nil, nil
+	}
+	is, err := url.Parse(p.Issuer)
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-issuer: %w", err)
+	}
+	if ip := net.ParseIP(is.Hostname()); is.Host == "" || is.Scheme != "https" && !(is.Scheme == "http" && ip != nil && ip.IsLoopback()) {
+		return nil, fmt.Errorf("--oidc-issuer %s: it is https://…", p.Issuer)
+	}
+	p.Client, _ = flags.GetString("oidc-client")
+	p.GroupsClaim, _ = flags.GetString("oidc-groups")
+	if file, _ := flags.GetString("oidc-secret-file"); file != "" {
+		text, err := regular.Read(file, 4096)
+		if err != nil {
+			return nil, err
+		}
+		p.Secret = strings.TrimSpace(string(text))
+	}
+	return p, nil
 }

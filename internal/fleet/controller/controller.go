@@ -50,6 +50,7 @@ type Controller struct {
 	bounds     banBounds
 	held       held
 	issues     issues
+	provider   provider
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
 	documents  documents

@@ -32,6 +32,8 @@ type fleet struct {
 	database   string
 	address    string
 	web        string // where people are served
+	provider   *Provider
+	keepWeb    bool // at the address of the controller before
 	controller *Controller
 	client     *api.Client
 	stop       func() error
@@ -101,10 +103,13 @@ func (f *fleet) run() {
 	f.address = l.Addr().String()
 	s, err := store.Open(f.Context(), f.database)
 	ok(f, err)
-	web, err := net.Listen("tcp", "127.0.0.1:0")
+	if !f.keepWeb {
+		f.web = "127.0.0.1:0"
+	}
+	web, err := net.Listen("tcp", f.web)
 	ok(f, err)
 	f.web = web.Addr().String()
-	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web, URL: "https://" + f.web}, Note: f.note})
+	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web, URL: "https://" + f.web, Provider: f.provider}, Note: f.note})
 	ok(f, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)

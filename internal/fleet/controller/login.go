@@ -119,13 +119,18 @@ func (c *Controller) welcome(w http.ResponseWriter, r *http.Request) {
 }
 
 // loginPage asks whether to use a link, which programs that look at links do not press.
-func (c *Controller) loginPage(w http.ResponseWriter, r *http.Request) {
+// Without one it sends people to the provider.
+func (c *Controller) loginPage(w http.ResponseWriter, r *http.Request) error {
 	link := r.URL.Query().Get("link")
+	if link == "" && c.Web.Provider != nil {
+		return c.toProvider(w, r)
+	}
 	if _, err := api.SecretHash(link); err != nil {
 		c.show(w, http.StatusBadRequest, shown{Text: "This link is not whole. Somebody who may log in to the controller's machine makes another one."})
-		return
+		return err
 	}
 	c.show(w, http.StatusOK, shown{Text: "This link logs you in, once.", Link: link})
+	return nil
 }
 
 // login makes a session of a link: of a browser, whose cookie it is, or of a program that

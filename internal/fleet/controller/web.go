@@ -28,7 +28,8 @@ type Web struct {
 	// Certificate and Key name files in PEM, which are read anew when they change. Without
 	// them the fleet's own CA certifies the names by which hosts reach the controller.
 	Certificate, Key string
-	URL              string // where browsers reach it, https://HOST:PORT
+	URL              string    // where browsers reach it, https://HOST:PORT
+	Provider         *Provider // nil: people log in by links alone
 }
 
 // people is the server of that port.
@@ -66,7 +67,10 @@ func (c *Controller) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", c.identified(strangers, c.operations()))
 	mux.HandleFunc("GET /{$}", c.welcome)
-	mux.HandleFunc("GET /login", c.loginPage)
+	mux.Handle("GET /login", paced(strangers, c.loginPage))
+	if c.Web.Provider != nil {
+		mux.Handle("GET /login/callback", paced(strangers, c.callback))
+	}
 	mux.Handle("POST /login", paced(strangers, c.login))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
