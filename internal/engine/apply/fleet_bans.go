@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/bans"
 )
 
@@ -153,7 +154,7 @@ func (s *session) fleetChange(c *commands, in FleetBanning, held *heldBans, now 
 				gone(id)
 			}
 		}
-		slices.SortFunc(lift, func(a, b bans.Ban) int { return a.What.Compare(b.What) })
+		sorting.By(lift, func(a, b bans.Ban) int { return a.What.Compare(b.What) })
 	}
 	refuse := func(b bans.Ban, why string) {
 		out.Refused = append(out.Refused, FleetRefused{b.ID, why})
