@@ -186,7 +186,11 @@ func printHeld(w io.Writer, done string, out *heldJSON) {
 			fmt.Fprintf(w, "and %d more were refused\n", len(out.Refused)-i)
 			break
 		}
-		fmt.Fprintf(w, "refused %s: %s\n", command.PlainName(r.What), command.PlainName(r.Why))
+		why, beneath, _ := strings.Cut(r.Why, "\n")
+		fmt.Fprintf(w, "refused %s: %s\n", command.PlainName(r.What), command.PlainName(why))
+		for line := range strings.Lines(beneath) {
+			fmt.Fprintf(w, "    %s\n", command.PlainName(strings.TrimRight(line, "\n")))
+		}
 	}
 	if out.Hosts == nil {
 		return
