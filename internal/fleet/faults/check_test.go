@@ -53,9 +53,16 @@ var good = []Event{
 	{Kind: Found, What: "bundle 1"},
 }
 
+// noon is before all events, holds a ban that was said, and bears that a host has it.
+var (
+	noon  = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	holds = Event{Kind: Holds, What: "ban-1", Until: noon.Add(2 * time.Hour)}
+	bears = Event{Kind: Bears, Host: "web-1", What: "ban-1", Until: holds.Until}
+)
+
 func judge(events ...Event) []Violation {
 	var h History
-	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	at := noon
 	for _, e := range events {
 		at = at.Add(time.Minute)
 		e.At = at
@@ -96,6 +103,12 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		"runs bundle 1 and 2 is desired: offline": {calm, {Kind: Ended, Host: "web-1", Bundle: 1, Wants: 2, Error: "offline"}},
 		"web-1 runs bundle 2: it is not proved":   {calm, {Kind: Ended, Host: "web-1", Bundle: 2, Wants: 2, Error: "it is not proved"}},
 		"nobody looked how the hosts ended":       {calm},
+		"until 15:00:00, and nobody said so":      {{Kind: Bears, Host: "web-1", What: "ban-1", Until: noon.Add(3 * time.Hour)}},
+		"holds ban-1 no more":                     {holds, bears, {Kind: Lifted, Host: "web-1", What: "ban-1", Until: holds.Until}},
+		"holds ban-1 until 14:00:00, which was lifted": {
+			holds, bears, {Kind: Lifting, What: "ban-1"}, {Kind: Borne, Host: "web-1", What: "ban-1", Until: holds.Until},
+		},
+		"does not hold ban-1": {holds, {Kind: Wanted, What: "ban-1", Until: holds.Until}, {Kind: Borne, Host: "web-1"}},
 	} {
 		found := judge(append(good[:len(good):len(good)], more...)...)
 		if len(found) != 1 || !strings.Contains(found[0].Text, want) {
@@ -112,7 +125,7 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 }
 
 func TestRestoredDatabase(t *testing.T) {
-	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	at := noon
 	var h History
 	for i, e := range []Event{
 		{Kind: Acknowledged, What: "bundle 1"},
