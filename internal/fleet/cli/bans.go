@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/wire"
@@ -189,7 +190,7 @@ func listHeld(cmd *cobra.Command, args []string, what string, list func(c *api.C
 			break
 		}
 	}
-	slices.SortStableFunc(all, func(a, b api.Holding) int {
+	sorting.StableBy(all, func(a, b api.Holding) int {
 		x, _ := addrset.ParseRange(a.What)
 		y, _ := addrset.ParseRange(b.What)
 		return x.Compare(y)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"sluice/internal/base/selector"
+	"sluice/internal/base/sorting"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
@@ -118,7 +118,7 @@ type stand struct {
 // stands are the hosts of a selector, and of only unless it is nil, by name.
 func (c *Controller) stands(ctx context.Context, hosts string, only *selector.Selector) ([]stand, error) {
 	means, online := c.means(hosts, only), c.hub.Online()
-	slices.SortFunc(means, func(a, b store.Host) int { return cmp.Compare(a.ID, b.ID) })
+	sorting.By(means, func(a, b store.Host) int { return cmp.Compare(a.ID, b.ID) })
 	var away []string
 	for _, h := range means {
 		if _, here := online[h.ID]; !here {

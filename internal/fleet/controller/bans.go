@@ -297,7 +297,6 @@ func (o operator) holds(w http.ResponseWriter, r *http.Request, kind, what, afte
 		var found [][]store.Living
 		if found, err = o.Store.Within(r.Context(), kind, within); err == nil {
 			entries = found[0]
-			slices.SortFunc(entries, func(a, b store.Living) int { return cmp.Compare(a.ID, b.ID) })
 			entries = slices.DeleteFunc(entries, func(e store.Living) bool { return e.ID <= after })
 		}
 	} else {
