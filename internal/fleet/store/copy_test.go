@@ -182,3 +182,17 @@ func TestMove(t *testing.T) {
 		is(t, "the new one", to.Revoke(ctx, operator, "web-1", "x"), nil)
 	})
 }
+
+// TestDamagedFeed: what cannot be read of what changed is no database that is gone.
+func TestDamagedFeed(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *Store) {
+		fleet(t, s)
+		enrolled(t, s, "web-1")
+		_, err := s.writer.ExecContext(t.Context(), "update change set entries = '{' where revision = 2")
+		is(t, "damage", err, nil)
+		same(t, "whole", good[Feed](t)(s.Changes(t.Context(), 1)).Whole, true)
+		feed := good[Feed](t)(s.Changes(t.Context(), 2))
+		same(t, "whole behind it", feed.Whole, false)
+	})
+}

@@ -19,7 +19,7 @@ type Change struct {
 type Feed struct {
 	Position
 	Changes []Change
-	Whole   bool // it does not reach back so far: only a [Snapshot] says what is
+	Whole   bool // it does not reach back so far, or is damaged: only a [Snapshot] says what is
 }
 
 // Changes are those behind a revision.
@@ -39,8 +39,9 @@ func (s *Store) Changes(ctx context.Context, after int64) (feed Feed, err error)
 				return err
 			}
 			var changes []Change
-			if err := json.Unmarshal([]byte(entries), &changes); err != nil {
-				return fmt.Errorf("the changes of revision %d: %w", revision, err)
+			if json.Unmarshal([]byte(entries), &changes) != nil { // somebody has changed it by hand
+				feed.Whole = true
+				return nil
 			}
 			for _, c := range changes {
 				c.Revision = revision
@@ -48,7 +49,7 @@ func (s *Store) Changes(ctx context.Context, after int64) (feed Feed, err error)
 			}
 			return nil
 		}, `select revision, entries from change where revision > $1 order by revision`, after)
-		if rows != f.Revision-after { // thrown away since, or never of this database
+		if feed.Whole || rows != f.Revision-after { // thrown away since, or never of this database
 			feed.Changes, feed.Whole = nil, true
 		}
 		return err
