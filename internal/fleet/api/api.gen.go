@@ -188,6 +188,12 @@ type Audit struct {
 	Head int64 `json:"head"`
 }
 
+// BansEvent defines model for BansEvent.
+type BansEvent struct {
+	// Seq the number up to which hosts are told of bans and allows
+	Seq int64 `json:"seq"`
+}
+
 // Command defines model for Command.
 type Command string
 
@@ -342,6 +348,11 @@ type Host struct {
 
 	// Version of its sluice
 	Version string `json:"version,omitempty,omitzero"`
+}
+
+// HostGone defines model for HostGone.
+type HostGone struct {
+	Host string `json:"host"`
 }
 
 // HostStanding defines model for HostStanding.
@@ -566,6 +577,20 @@ type Role string
 // Rollout defines model for Rollout.
 type Rollout = rollout.Rollout
 
+// RolloutEvent defines model for RolloutEvent.
+type RolloutEvent struct {
+	Bundle int64  `json:"bundle"`
+	Phase  string `json:"phase"`
+
+	// Reason not for who sees some hosts alone
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	Rollout int64     `json:"rollout"`
+	Since   time.Time `json:"since"`
+
+	// Stage from 0
+	Stage int `json:"stage"`
+}
+
 // Rollouts defines model for Rollouts.
 type Rollouts struct {
 	Rollouts []Rollout `json:"rollouts"`
@@ -676,6 +701,12 @@ type BansParams struct {
 
 	// Limit How many at most; a thousand unless given.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// EventsParams defines parameters for Events.
+type EventsParams struct {
+	// LastEventID Go on behind this one, where it is kept.
+	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
 // GuestsParams defines parameters for Guests.
@@ -797,6 +828,9 @@ type ServerInterface interface {
 	// PutBlob Give a blob, which has that SHA-256.
 	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
+	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
+	// (GET /api/v1/events)
+	Events(w http.ResponseWriter, r *http.Request, params EventsParams)
 	// Facts Give the facts of a host, as it sent them.
 	// (GET /api/v1/facts/{sha256})
 	Facts(w http.ResponseWriter, r *http.Request, sha256 string)
@@ -1231,6 +1265,47 @@ func (siw *ServerInterfaceWrapper) PutBlob(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PutBlob(w, r, sha256)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Events operation middleware
+func (siw *ServerInterfaceWrapper) Events(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EventsParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID string
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Last-Event-ID", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Last-Event-ID", Err: err})
+			return
+		}
+
+		params.LastEventID = LastEventID
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Events(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1949,6 +2024,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/allows/{id}", wrapper.OneAllow)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/allows/lift", wrapper.Disallow)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/living", wrapper.Living)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m
 }

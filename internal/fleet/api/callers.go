@@ -1,12 +1,15 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // Tokens asks for those by which hosts enrol, the newest first.
@@ -68,4 +71,54 @@ func LogIn(ctx context.Context, base, link, token string, config *tls.Config) (*
 		return nil, err
 	}
 	return ask[Access](ctx, NewRemote(base, "", config), http.MethodPost, "/login", Login{Link: link, Secret: hex.EncodeToString(hash[:])})
+}
+
+// Event is one that the controller tells of.
+type Event struct {
+	ID   string          `json:"id"`
+	Kind string          `json:"event"`
+	Data json.RawMessage `json:"data"`
+}
+
+// mostEvent bounds the line of an event, in bytes.
+const mostEvent = 1 << 20
+
+// Events gives to f what changes from now on, or behind an event that was told of, until the
+// stream ends.
+func (c *Client) Events(ctx context.Context, after string, f func(Event) error) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/events", http.NoBody)
+	if err != nil {
+		return err
+	}
+	if after != "" {
+		r.Header.Set("Last-Event-ID", after)
+	}
+	answer, err := c.send(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return failureOf(answer)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, mostEvent)
+	is := Event{}
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch {
+		case name == "id":
+			is.ID = value
+		case name == "event":
+			is.Kind = value
+		case name == "data":
+			is.Data = json.RawMessage(value)
+		case lines.Text() == "" && is.Kind != "":
+			if err := f(is); err != nil {
+				return err
+			}
+			is = Event{}
+		}
+	}
+	return lines.Err()
 }

@@ -207,29 +207,39 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (*T
 }
 
 func do[T any](c *Client, r *http.Request) (*T, error) {
-	if c.token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	answer, err := c.http.Do(r)
+	answer, err := c.send(r)
 	if err != nil {
-		var outer *url.Error
-		if errors.As(err, &outer) { // which names a URL that nobody typed
-			err = outer.Err
-		}
 		return nil, err
 	}
 	defer answer.Body.Close()
 	out := new(T)
-	in := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer))
-	switch {
-	case answer.StatusCode == http.StatusNoContent:
+	switch answer.StatusCode {
+	case http.StatusNoContent:
 		return out, nil
-	case answer.StatusCode == http.StatusOK:
-		return out, in.Decode(out)
+	case http.StatusOK:
+		return out, json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(out)
 	}
+	return nil, failureOf(answer)
+}
+
+// send sends a request as the caller that the client is.
+func (c *Client) send(r *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Do(r)
+	var outer *url.Error
+	if errors.As(err, &outer) { // which names a URL that nobody typed
+		err = outer.Err
+	}
+	return answer, err
+}
+
+// failureOf is why a controller does not do what it was asked.
+func failureOf(answer *http.Response) error {
 	f := &wire.Failure{}
-	if err := in.Decode(f); err != nil || f.Text == "" {
-		return nil, fmt.Errorf("the controller answers %s", answer.Status)
+	if err := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(f); err != nil || f.Text == "" {
+		return fmt.Errorf("the controller answers %s", answer.Status)
 	}
-	return nil, f
+	return f
 }

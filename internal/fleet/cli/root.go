@@ -62,6 +62,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newBackup(),
 		newRestore(),
 		newMigrate(),
+		newEvents(),
 		newLogin(),
 		newLogout(),
 		command.NewCompletion("sluice-controller"),

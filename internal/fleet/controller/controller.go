@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +52,7 @@ type Controller struct {
 	held       held
 	issues     issues
 	provider   provider
+	events     events
 	listed     atomic.Pointer[[]int64] // the bundles of targets.json
 	listens    string
 	documents  documents
@@ -81,6 +83,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.documents.init()
 	c.applied.init()
 	c.driver.init()
+	c.events.init(rand.Text()[:8])
 	c.meter.init()
 	c.contents.bundles = map[int64]*content{}
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
@@ -162,6 +165,7 @@ func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
 	defer os.Remove(api.Socket(c.Dir))
 	c.listens = agents.Addr().String()
 	commands := c.commands()
+	commands.RegisterOnShutdown(c.events.end)
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	if c.Web != nil {
@@ -169,6 +173,7 @@ func (c *Controller) Run(ctx context.Context, agents net.Listener) error {
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
+		people.RegisterOnShutdown(c.events.end)
 		defer end(ctx, people)
 		go func() {
 			if err := c.servePeople(people); err != nil {
@@ -203,7 +208,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly, c.live, c.keepAppliedOn} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

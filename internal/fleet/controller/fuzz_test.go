@@ -79,7 +79,7 @@ func FuzzCommands(f *testing.F) {
 	}
 	handler := c.commands().Handler
 	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
-		if !strings.HasPrefix(path, "/api/v1/") || method == "" {
+		if !strings.HasPrefix(path, "/api/v1/") || method == "" || path == "/api/v1/events" { // which does not end
 			return
 		}
 		r := request(method, path, query, body)
