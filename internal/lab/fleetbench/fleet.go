@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,6 +39,7 @@ type fleet struct {
 	simulated  *simulated // nil: there are none
 	client     *api.Client
 	token      string         // its text
+	bans       atomic.Int64   // that were asked for
 	done       []func() error // last to first
 }
 

@@ -63,6 +63,11 @@ func TestSimulatedHostsFollow(t *testing.T) {
 		ok(t, f.until(time.Minute, "all have confirmed the bundle", func() (bool, error) { return sim.confirmed(r.Bundle) == hosts, sim.failed() }))
 	}
 	ok(t, f.await(hosts))
+	took, err := f.ban("", hosts)
+	ok(t, err)
+	if is := sim.lived("one"); len(took) != hosts || took[0] <= 0 || is.Bans != hosts || is.All < is.Half || is.Half <= 0 {
+		t.Errorf("a ban took %v, and as the hosts say %+v", took, is)
+	}
 	if sim.reverted() != 0 {
 		t.Errorf("%d hosts went back", sim.reverted())
 	}

@@ -31,6 +31,7 @@ type host struct {
 	report wire.Report
 	when   map[wire.State]time.Time // of the bundle of report
 	back   int                      // how often it went back
+	live   time.Duration            // what a ban took
 }
 
 // Took is how long a host took for a bundle that it had fetched.
@@ -38,6 +39,8 @@ type Took struct {
 	Check   time.Duration `json:"check"`   // until it had compiled, and kept what it is held to
 	Load    time.Duration `json:"load"`    // from there until the kernel was proved to do it
 	Confirm time.Duration `json:"confirm"` // from there until it was confirmed
+	// Live is what a ban took from the request until it was proved, of this host alone.
+	Live time.Duration `json:"live"`
 }
 
 // host makes one, without an agent.
@@ -149,7 +152,7 @@ func (h *host) took() Took {
 		}
 		return until.Sub(at)
 	}
-	return Took{Confirm: step(wire.StateProved), Load: step(wire.StateChecked), Check: step(wire.StateFetched)}
+	return Took{Confirm: step(wire.StateProved), Load: step(wire.StateChecked), Check: step(wire.StateFetched), Live: h.live}
 }
 
 // alone is how many agents of no fleet others are held against.

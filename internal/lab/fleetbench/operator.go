@@ -24,6 +24,7 @@ const (
 	fleetFile = `version: 1
 fleet: example.net
 parts: [parts/*.yaml]
+bans: {max: 100000, for: 1h}
 roll-out:
   stages: [%s100%%]
   settle: none

@@ -136,6 +136,9 @@ func (b *bench) measure(n int) (err error) {
 		}
 	}
 	f.stages = ""
+	if err := f.liveTimes(); err != nil {
+		return err
+	}
 	if n > real {
 		b.Progress("%s: %s of them simulated", subject, count(n-real))
 		if err := f.simulate(n - real); err != nil {
@@ -173,6 +176,27 @@ func (b *bench) measure(n int) (err error) {
 	add("an agent with a kernel, a change", "processor time", "ms", kernel...)
 	if n > real {
 		add("a simulated agent, a change", "processor time", "ms", member...)
+	}
+
+	b.Progress("%s: bans", subject)
+	var banned stats.Series
+	for range b.rounds() {
+		took, err := f.ban("", n)
+		if err != nil {
+			return err
+		}
+		banned = append(banned, at(took, 0.99))
+	}
+	goal("a ban until 99 % of the hosts have it proved", "s", mostOneBan, add("a ban until proved, 99 %", "time", "s", banned...))
+	if n > real {
+		many, err := f.flood(n-real, b.floodTime())
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%d bans a second for %.0f s", floodRate, b.floodTime().Seconds())
+		add(name+", until in force, half", "time", "s", many.Half)
+		goal(name+", 99 % of bans and hosts", "s", mostFlood, add(name+", until in force, 99 %", "time", "s", many.Most))
+		goal("the controller meanwhile, of a core", "%", mostBanning, add("the controller, "+name, "processors", "%", many.controller))
 	}
 
 	b.Progress("%s: at rest", subject)
@@ -219,6 +243,14 @@ func (b *bench) rounds() int {
 		return 3
 	}
 	return 7
+}
+
+// floodTime is how long a program bans one address after the other.
+func (b *bench) floodTime() time.Duration {
+	if b.Short {
+		return 20 * time.Second
+	}
+	return time.Minute
 }
 
 // restTime has each stream asked twice whether it lives.

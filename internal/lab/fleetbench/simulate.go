@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
 	"sluice"
@@ -37,6 +38,8 @@ type simulation struct {
 	token trust.Token
 	root  []byte // of the fleet
 
+	lived lived
+
 	mutex    sync.Mutex
 	progress Progress
 	changed  bool
@@ -52,7 +55,7 @@ const atOnce = 16
 // Progress until its input ends.
 func Simulate(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(gcPercent)
-	s := &simulation{progress: Progress{Confirmed: map[int64]int{}}}
+	s := &simulation{progress: Progress{Confirmed: map[int64]int{}}, lived: lived{of: map[string]*hdrhistogram.Histogram{}}}
 	orders := json.NewDecoder(in)
 	if err := orders.Decode(&s.Order); err != nil {
 		return fmt.Errorf("what to simulate: %w", err)
@@ -108,6 +111,7 @@ func (s *simulation) tell(out io.Writer) error {
 		return nil
 	}
 	s.changed = false
+	s.progress.Lived = s.lived.all()
 	return json.NewEncoder(out).Encode(s.progress)
 }
 
@@ -193,18 +197,24 @@ func overTLS(config *tls.Config) *http.Client {
 type engine struct {
 	*simulation
 
-	facts []byte
-	draws *mathrand.Rand // one change at a time asks it
-
+	facts    []byte
 	mutex    sync.Mutex
+	draws    *mathrand.Rand
 	running  agent.Running
 	before   agent.Running
 	took     Took
 	confirms int64 // the bundle that was confirmed last
 }
 
+// draw is what one of the hosts with a kernel took.
+func (e *engine) draw() Took {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.Took[e.draws.IntN(len(e.Took))]
+}
+
 func (e *engine) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*agent.Applied, error) {
-	took := e.Took[e.draws.IntN(len(e.Took))]
+	took := e.draw()
 	if err := wait(ctx, took.Check); err != nil {
 		return nil, err
 	}
@@ -262,8 +272,13 @@ func (e *engine) Verify(context.Context) (string, error) { return "", nil }
 
 func (e *engine) Facts(context.Context) ([]byte, error) { return e.facts, nil }
 
-// Live takes no longer than the kernel does for a few.
-func (e *engine) Live(context.Context, *agent.Living) (*agent.Lived, error) {
+// Live takes as long as a ban took on a host with a kernel.
+func (e *engine) Live(ctx context.Context, l *agent.Living) (*agent.Lived, error) {
+	if err := wait(ctx, e.draw().Live); err != nil {
+		return nil, err
+	}
+	e.lived.add(l.Set, time.Now())
+	e.change(func(*Progress) {})
 	return &agent.Lived{Proved: true}, nil
 }
 

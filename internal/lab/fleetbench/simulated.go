@@ -32,7 +32,9 @@ type Progress struct {
 	Enrolled  int           `json:"enrolled"`
 	Confirmed map[int64]int `json:"confirmed"` // how many hosts have confirmed a bundle last
 	Reverted  int           `json:"reverted"`
-	Error     string        `json:"error,omitempty"` // the last one of a host
+	// Lived is of bans, by what they were for.
+	Lived map[string]Lived `json:"lived"`
+	Error string           `json:"error,omitempty"` // the last one of a host
 }
 
 // simulated is the process of the simulated hosts.
@@ -116,6 +118,12 @@ func (s *simulated) reverted() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return s.last.Reverted
+}
+
+func (s *simulated) lived(kind string) Lived {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.last.Lived[kind]
 }
 
 // failed is an error once the process has ended.
