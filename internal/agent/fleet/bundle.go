@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ import (
 const (
 	viewName     = "host.yaml"     // the policy that is applied
 	manifestName = "manifest.json" // as it was signed; there when all files are
+	rulesFolder  = "guest-rules"   // of what owners of guests have written
 	mostView     = 16 << 20        // bytes
 	keptBundles  = 3
 )
@@ -92,33 +94,51 @@ func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo 
 	if err != nil {
 		return "", nil, err
 	}
-	view, err := m.view(dir, members, guests)
+	files, err := m.view(dir, members, guests)
 	if err != nil {
 		return "", nil, err
 	}
-	file = filepath.Join(dir, viewName)
-	before, err := regular.Read(file, mostView)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		undo = func() {}
-	case err != nil:
+	if undo, err = m.replace(files); err != nil {
+		undo()
 		return "", nil, err
-	default:
-		undo = func() {
-			if err := writeFile(file, before); err != nil {
-				m.note(err)
-			}
-		}
-	}
-	if !bytes.Equal(before, view) {
-		if err := writeFile(file, view); err != nil {
-			return "", nil, err
-		}
 	}
 	if s := m.Report().State; s == wire.StateNone || s == wire.StateRefused {
 		m.report(func(r *wire.Report) { r.State, r.Error = wire.StateFetched, "" })
 	}
-	return file, undo, nil
+	return filepath.Join(dir, viewName), undo, nil
+}
+
+// written is what a host writes itself into the folder of a bundle.
+type written struct {
+	path string
+	text []byte
+}
+
+// replace writes files, and undo brings back those that stood there.
+func (m *Member) replace(files []written) (undo func(), err error) {
+	var before []written
+	undo = func() {
+		for _, f := range slices.Backward(before) {
+			if err := writeFile(f.path, f.text); err != nil {
+				m.note(err)
+			}
+		}
+	}
+	for _, f := range files {
+		text, err := regular.Read(f.path, mostView)
+		switch {
+		case err == nil && bytes.Equal(text, f.text):
+			continue
+		case err == nil:
+			before = append(before, written{f.path, text})
+		case !errors.Is(err, fs.ErrNotExist):
+			return undo, err
+		}
+		if err := writeFile(f.path, f.text); err != nil {
+			return undo, err
+		}
+	}
+	return undo, nil
 }
 
 // files gives the folder of a bundle, with all files in it that are signed for this host.
@@ -204,7 +224,7 @@ func (m *Member) selected(manifest *trust.Manifest) ([]trust.File, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName {
+		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName || name == rulesFolder {
 			return nil, &RefusedError{fmt.Sprintf("bundle %d has a file of the name %s, which the host writes itself: call it otherwise", manifest.Number, f.Path)}
 		}
 	}
@@ -282,9 +302,18 @@ func (m *Member) prune(running int64) {
 	}
 }
 
+// guestView is a guest in the view of its host.
+type guestView struct {
+	Interface string            `yaml:"interface"`
+	Addresses []netip.Addr      `yaml:"addresses"`
+	Public    []netip.Addr      `yaml:"public,omitempty"`
+	Labels    map[string]string `yaml:"labels,omitempty"`
+	Rules     string            `yaml:"rules,omitempty"`
+}
+
 // view is the policy of this host: the fleet's in the folder of a bundle, and what the host
-// is in it.
-func (m *Member) view(dir string, members map[string][]string, guests map[string]trust.Guest) ([]byte, error) {
+// is in it. Its file is the last one, behind those of the rules of guests.
+func (m *Member) view(dir string, members map[string][]string, guests map[string]trust.Guest) (files []written, err error) {
 	lists := trust.URLLists
 	switch _, err := os.Stat(filepath.Join(dir, lists)); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -292,16 +321,31 @@ func (m *Member) view(dir string, members map[string][]string, guests map[string
 	case err != nil:
 		return nil, err
 	}
+	shown := map[string]guestView{}
+	for id, g := range guests {
+		v := guestView{Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+		if g.Rules != "" {
+			v.Rules = rulesFolder + "/" + id + ".yaml"
+			files = append(files, written{filepath.Join(dir, v.Rules), []byte(g.Rules)})
+		}
+		shown[id] = v
+	}
+	if len(files) > 0 {
+		if err := os.MkdirAll(filepath.Join(dir, rulesFolder), 0o700); err != nil {
+			return nil, err
+		}
+	}
 	out := struct {
-		Version int                    `yaml:"version"`
-		Fleet   string                 `yaml:"fleet"`
-		Host    string                 `yaml:"host"`
-		Labels  map[string]string      `yaml:"labels,omitempty"`
-		Members map[string][]string    `yaml:"members,omitempty"`
-		Guests  map[string]trust.Guest `yaml:"guests,omitempty"`
-		Lists   string                 `yaml:"lists,omitempty"`
-	}{1, "fleet.yaml", m.Host, m.labels(), members, guests, lists}
-	return yaml.Marshal(out)
+		Version int                  `yaml:"version"`
+		Fleet   string               `yaml:"fleet"`
+		Host    string               `yaml:"host"`
+		Labels  map[string]string    `yaml:"labels,omitempty"`
+		Members map[string][]string  `yaml:"members,omitempty"`
+		Guests  map[string]guestView `yaml:"guests,omitempty"`
+		Lists   string               `yaml:"lists,omitempty"`
+	}{1, "fleet.yaml", m.Host, m.labels(), members, shown, lists}
+	text, err := yaml.Marshal(out)
+	return append(files, written{filepath.Join(dir, viewName), text}), err
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -47,7 +47,7 @@ func TestDocuments(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		_, end := s.member()
 		defer end()
-		guest := trust.Guest{Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")}, Labels: map[string]string{"app": "yes"}}
+		guest := trust.Guest{Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")}, Labels: map[string]string{"app": "yes"}, Rules: "version: 1\n"}
 		d := wire.Desired{
 			Bundle: 1, Rollout: 1, Members: s.members(5, map[string]string{"web": "203.0.113.5\n2001:db8:7::5\n", "none": ""}),
 			Guests: s.document(trust.KindGuests, 7, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"vm-1": guest}}),
@@ -57,11 +57,28 @@ func TestDocuments(t *testing.T) {
 		if r.Members != d.Members.Content || r.Guests != d.Guests.Content {
 			t.Errorf("%+v", r)
 		}
-		for _, want := range []string{"web:\n        - 203.0.113.5\n        - 2001:db8:7::5\n", "none: []", "vm-1:\n        interface: tap0\n        addresses:\n            - 10.30.0.5\n        labels:\n            app: \"yes\"\n"} {
+		for _, want := range []string{"web:\n        - 203.0.113.5\n        - 2001:db8:7::5\n", "none: []", "vm-1:\n        interface: tap0\n        addresses:\n            - 10.30.0.5\n        labels:\n            app: \"yes\"\n        rules: guest-rules/vm-1.yaml\n"} {
 			if !strings.Contains(s.view("1"), want) {
 				t.Errorf("no %q in\n%s", want, s.view("1"))
 			}
 		}
+		rules := filepath.Join(s.dir, "bundles", "1", rulesFolder, "vm-1.yaml")
+		if text, err := os.ReadFile(rules); err != nil || string(text) != "version: 1\n" {
+			t.Errorf("%q, %v", text, err)
+		}
+		// What is refused leaves no trace.
+		refused := d
+		guest.Rules = "version: 2\n"
+		refused.Guests = s.document(trust.KindGuests, 7, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"vm-1": guest}})
+		s.set(func() { s.kernel.refuse = "it cannot be read" })
+		s.desire(refused)
+		s.await(wire.StateRefused, time.Minute)
+		if text, err := os.ReadFile(rules); err != nil || string(text) != "version: 1\n" {
+			t.Errorf("after a refusal: %q, %v", text, err)
+		}
+		s.set(func() { s.kernel.refuse = "" })
+		s.desire(d)
+		s.await(wire.StateConfirmed, time.Minute)
 		s.mu.Lock()
 		s.fetched = nil
 		s.mu.Unlock()
@@ -94,6 +111,9 @@ func TestDocuments(t *testing.T) {
 			{"another's", func(d *wire.Desired) {
 				d.Guests = s.document(trust.KindGuests, 7, trust.Guests{Host: "web-2", Guests: map[string]trust.Guest{}})
 			}, `for another host: they are those of host "web-2"`},
+			{"path", func(d *wire.Desired) {
+				d.Guests = s.document(trust.KindGuests, 7, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"../vm": guest}})
+			}, `"../vm" is not the name of a guest`},
 			{"other kind", func(d *wire.Desired) { d.Guests = d.Members }, "malformed"},
 			{"not content", func(d *wire.Desired) {
 				d.Guests = &wire.Document{Sha256: d.Guests.Sha256, Size: d.Guests.Size, Content: wire.Hash(nil)}

@@ -243,6 +243,7 @@ type Guest struct {
 	// Proved all hosts concerned have proved that they enforce what it is: its own, and those whose policies use a set that it is in
 	Proved bool         `json:"proved"`
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
+	Rules  string       `json:"rules,omitempty,omitzero"`
 
 	// Waiting hosts concerned that have not yet, the first ten
 	Waiting []string `json:"waiting,omitempty,omitzero"`
@@ -484,6 +485,9 @@ type NewGuest struct {
 
 	// Public addresses that lead to it from outside, the first of a family to the first of its own
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
+
+	// Rules its owner's own, in the policy language: what is forwarded to or from it alone, whose addresses are the set me
+	Rules string `json:"rules,omitempty,omitzero"`
 }
 
 // NewHolding defines model for NewHolding.

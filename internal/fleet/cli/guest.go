@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/english"
+	"sluice/internal/base/regular"
 	"sluice/internal/base/selector"
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/trust"
 )
 
 func newGuest() *cobra.Command {
@@ -36,6 +38,10 @@ func newGuestPut() *cobra.Command {
 		Long: `Says where a guest is and which labels it has, in the place of all that was said before. On
 another host it stays where it was, too, until that one has proved it.
 
+With --rules it has rules of its owner's: a file of the policy language with forward, expect,
+services and sets, of what is forwarded to or from this guest alone, whose addresses are the
+set "me". They follow those of all parts.
+
 Its addresses have to be within what those sets may hold that its labels put it into, and
 no other guest may have them, or the interface.
 
@@ -51,6 +57,7 @@ refused, or no controller answers.`,
 	cmd.Flags().String("interface", "", "the `INTERFACE` of the host by which it comes")
 	cmd.Flags().StringSlice("address", nil, "an `ADDRESS` of its own; several times, or with commas")
 	cmd.Flags().StringSlice("public", nil, "an `ADDRESS` that leads to it from outside")
+	cmd.Flags().String("rules", "", "the `FILE` of its owner's rules, - for standard input")
 	for _, name := range []string{"host", "interface", "address"} {
 		command.Must(cmd.MarkFlagRequired(name))
 	}
@@ -74,6 +81,19 @@ func putGuest(cmd *cobra.Command, args []string) error {
 	var err error
 	if g.Labels, err = readLabels(args[1:]); err != nil {
 		return err
+	}
+	if file, _ := cmd.Flags().GetString("rules"); file != "" {
+		var text []byte
+		var err error
+		if file == "-" {
+			text, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), trust.MaxRules+1))
+		} else {
+			text, err = regular.Read(file, trust.MaxRules)
+		}
+		if err != nil {
+			return err
+		}
+		g.Rules = string(text)
 	}
 	now, err := controllerOf(cmd).PutGuest(cmd.Context(), args[0], g)
 	if err != nil {

@@ -64,6 +64,7 @@ type documents struct {
 	members  map[string]*document       // by the definitions of sets
 	guestsOf map[string]*document       // by host
 	texts    map[string]*text           // what hosts may fetch, by hash
+	words    map[string]map[string]bool // those of the rules of a host's guests
 
 	pending struct {
 		all           bool
@@ -121,7 +122,7 @@ func (d *documents) older(before []string, hash string) []string {
 const keptTexts = 4
 
 func (d *documents) init() {
-	d.texts = map[string]*text{}
+	d.texts, d.words = map[string]*text{}, map[string]map[string]bool{}
 	d.hosts, d.guests, d.placed, d.moving = map[string]*member{}, map[string]*member{}, map[string]map[string]bool{}, map[string]bool{}
 	d.holdings, d.members, d.guestsOf = map[string]*holding{}, map[string]*document{}, map[string]*document{}
 	d.pending.hosts, d.pending.guests = map[string]bool{}, map[string]bool{}
@@ -244,6 +245,7 @@ func guestMember(v *view, id string) *member {
 // guestsAt makes the document of a host's guests.
 func (d *documents) guestsAt(v *view, host string) error {
 	all := trust.Guests{Host: host, Guests: map[string]trust.Guest{}}
+	delete(d.words, host)
 	taken := map[string]bool{}
 	for id := range d.placed[host] {
 		if g := v.guests[id]; g.Host == host {
@@ -260,7 +262,13 @@ func (d *documents) guestsAt(v *view, host string) error {
 			}
 			taken[at.Interface] = true
 		}
-		all.Guests[id] = trust.Guest{Interface: at.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+		for word := range wordsOf([]byte(g.Rules)) {
+			if d.words[host] == nil {
+				d.words[host] = map[string]bool{}
+			}
+			d.words[host][word] = true
+		}
+		all.Guests[id] = trust.Guest{Interface: at.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
 	}
 	doc := d.guestsOf[host]
 	if doc == nil {

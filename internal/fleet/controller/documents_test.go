@@ -353,6 +353,10 @@ func TestGuestsRefused(t *testing.T) {
 		"a zone":              {"vm-1", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("2001:db8::1%eth0") }, "no address of a guest"},
 		"anywhere":            {"vm-1", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.IPv4Unspecified()} }, "0.0.0.0 is no address of a guest"},
 		"another family":      {"vm-1", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.MustParseAddr("2001:db8::9")} }, "has no IPv6 address for public 2001:db8::9"},
+		"rules of another":    {"vm-1", func(g *api.NewGuest) { g.Rules = "version: 1\nforward: {rules: [allow ssh to 10.30.0.6]}\n" }, "the rules of guest vm-1: 2:32: 10.30.0.6 is more than this file may speak of: to 10.30.0.5"},
+		"rules of all":        {"vm-1", func(g *api.NewGuest) { g.Rules = "version: 1\ninput: {default: allow}\n" }, "2:1: input cannot stand in the rules of a guest"},
+		"no YAML":             {"vm-1", func(g *api.NewGuest) { g.Rules = "version: 1\nforward: [" }, "the rules of guest vm-1: "},
+		"long rules":          {"vm-1", func(g *api.NewGuest) { g.Rules = strings.Repeat("#", trust.MaxRules+1) }, "have 65537 bytes, 65536 at most"},
 		"a wrong label":       {"vm-1", func(g *api.NewGuest) { g.Labels["a b"] = "c" }, "a b"},
 	} {
 		g := good()
@@ -360,6 +364,11 @@ func TestGuestsRefused(t *testing.T) {
 		if _, err := f.client.PutGuest(t.Context(), c.id, g); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	g := good()
+	g.Rules = "version: 1\nforward: {rules: [allow https from api to me, allow any from me to any]}\n"
+	if now, err := f.client.PutGuest(t.Context(), "vm-1", g); err != nil || now.Rules != g.Rules {
+		t.Errorf("%+v, %v", now, err)
 	}
 	all, err := f.client.Guests(t.Context(), "", "")
 	if err != nil || len(all) != 1 {

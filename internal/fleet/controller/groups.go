@@ -120,7 +120,7 @@ func wordsOf(text []byte) map[string]bool {
 	return all
 }
 
-// used are the groups that the files of a host name: those that the files of others name, it
+// used are the groups that the files of a host, and the rules of its guests, name: those that the files of others name, it
 // is not told of.
 func (c *Controller) used(ctx context.Context, v *view, id string, bundle int64) (groups []group, err error) {
 	of, err := c.contents.of(ctx, c.Store, bundle)
@@ -128,9 +128,12 @@ func (c *Controller) used(ctx context.Context, v *view, id string, bundle int64)
 		return nil, err
 	}
 	class := of.class(v, id)
+	c.documents.mutex.Lock()
+	words := c.documents.words[id] // a map that nobody changes
+	c.documents.mutex.Unlock()
 	of.mutex.Lock()
 	defer of.mutex.Unlock()
-	if groups, known := of.used[class]; known {
+	if groups, known := of.used[class]; known && words == nil {
 		return groups, nil
 	}
 	if err := c.readGroups(ctx, of); err != nil {
@@ -155,10 +158,16 @@ func (c *Controller) used(ctx context.Context, v *view, id string, bundle int64)
 			add(name)
 		}
 	}
+	for name := range words {
+		add(name)
+	}
 	for _, g := range of.groups {
 		if named[g.name] {
 			groups = append(groups, g)
 		}
+	}
+	if words != nil {
+		return groups, nil
 	}
 	if of.used == nil {
 		of.used = map[string][]group{}

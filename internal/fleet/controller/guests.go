@@ -2,16 +2,19 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
+	"path"
 	"slices"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 	"sluice/internal/language/policy"
 )
@@ -95,7 +98,7 @@ func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
 		o.done(w, nil, err)
 		return
 	}
-	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels}
+	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels, Rules: n.Rules}
 	if err := o.checkGuest(r.Context(), v, g); err != nil {
 		o.done(w, nil, err)
 		return
@@ -134,6 +137,9 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 	if err := policy.CheckGuest(ofLanguage(&g)); err != nil {
 		return wrong("%v", err)
 	}
+	if err := c.checkRules(ctx, v, &g); err != nil {
+		return err
+	}
 	if len(v.bundles) == 0 {
 		return nil
 	}
@@ -153,6 +159,47 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 		}
 	}
 	return nil
+}
+
+// checkRules reads the rules of a guest's owner as its host will.
+func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) error {
+	if g.Rules == "" {
+		return nil
+	}
+	if len(g.Rules) > trust.MaxRules {
+		return wrong("the rules of guest %s have %d bytes, %d at most", g.ID, len(g.Rules), trust.MaxRules)
+	}
+	file := "fleet.yaml"
+	texts := map[string][]byte{file: []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"), "part.yaml": []byte("version: 1\nforward: {default: drop}\n")}
+	if bundle := v.desired[g.Host].Bundle; bundle != 0 {
+		of, err := c.contents.of(ctx, c.Store, bundle)
+		if err != nil {
+			return err
+		}
+		if _, texts, err = c.policyOf(ctx, &of.manifest); err != nil {
+			return err
+		}
+		file = of.manifest.FleetFile.Path
+	}
+	rules := path.Join(path.Dir(file), policy.RulesFile(g.ID))
+	texts[rules] = []byte(g.Rules)
+	guest := ofLanguage(g)
+	guest.Rules = &policy.Word{Text: policy.RulesFile(g.ID)}
+	_, err := policy.Reading{Texts: texts, View: &policy.View{Host: g.Host, Labels: v.hosts[g.Host].Labels, Guests: []policy.Guest{guest}}}.Load(file)
+	var all policy.Errors
+	if !errors.As(err, &all) {
+		return nil
+	}
+	for _, e := range all {
+		if e.Pos.File == rules {
+			text := fmt.Sprintf("the rules of guest %s: %d:%d: %s", g.ID, e.Pos.Line, e.Pos.Column, e.Message)
+			if e.Hint != "" {
+				text += ": " + e.Hint
+			}
+			return wrong("%s", text)
+		}
+	}
+	return nil // what else is wrong there, is no fault of the guest
 }
 
 func rangesText(all []addrset.Range) (text string) {
@@ -235,7 +282,7 @@ func (c *Controller) provedUntil(host string, doc *document, content func(*wire.
 
 // shown is a guest with where it is proved; hosts are named that who asks may see.
 func (p *proofs) shown(v *view, who caller, g *store.Guest) *api.Guest {
-	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
 	for _, at := range g.Leaving {
 		if who.sees(at.Host, v.hosts[at.Host].Labels) {
 			out.Leaving = append(out.Leaving, at.Host)

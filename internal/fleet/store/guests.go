@@ -17,6 +17,7 @@ type Guest struct {
 	Addresses []netip.Addr      `json:"addresses"`
 	Public    []netip.Addr      `json:"public,omitempty"`
 	Labels    map[string]string `json:"labels"`
+	Rules     string            `json:"rules,omitempty"` // of its owner, in the policy language
 	// Leaving is where it was before: it stays there too until its host has proved it, see
 	// [Store.SettleGuest].
 	Leaving  []Placement `json:"leaving,omitempty"`
@@ -44,7 +45,7 @@ func (s *Store) guests(ctx context.Context, q querier, ids []string) ([]Guest, e
 	err = s.query(ctx, q, func(scan func(...any) error) error {
 		var g Guest
 		var addresses, public, labels, leaving string
-		if err := scan(&g.ID, &g.Host, &g.Interface, &g.Netns, &addresses, &public, &labels, &leaving, &g.Revision); err != nil {
+		if err := scan(&g.ID, &g.Host, &g.Interface, &g.Netns, &addresses, &public, &labels, &g.Rules, &leaving, &g.Revision); err != nil {
 			return err
 		}
 		err := errors.Join(json.Unmarshal([]byte(addresses), &g.Addresses), json.Unmarshal([]byte(public), &g.Public),
@@ -54,7 +55,7 @@ func (s *Store) guests(ctx context.Context, q querier, ids []string) ([]Guest, e
 		}
 		out = append(out, g)
 		return err
-	}, `select id, host, interface, netns, addresses, public, labels, leaving, revision from guest`+where+` order by id`, args...)
+	}, `select id, host, interface, netns, addresses, public, labels, rules, leaving, revision from guest`+where+` order by id`, args...)
 	return out, err
 }
 
@@ -105,10 +106,10 @@ func (s *Store) PutGuest(ctx context.Context, who string, g Guest) (now Guest, e
 		if err != nil {
 			return err
 		}
-		_, err = t.do(`insert into guest (id, host, interface, netns, addresses, public, labels, leaving) values ($1, $2, $3, $4, $5, $6, $7, $8)
+		_, err = t.do(`insert into guest (id, host, interface, netns, addresses, public, labels, rules, leaving) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			on conflict (id) do update set host = excluded.host, interface = excluded.interface, netns = excluded.netns,
-			addresses = excluded.addresses, public = excluded.public, labels = excluded.labels, leaving = excluded.leaving`,
-			g.ID, g.Host, g.Interface, g.Netns, addresses, public, labels, leaving)
+			addresses = excluded.addresses, public = excluded.public, labels = excluded.labels, rules = excluded.rules, leaving = excluded.leaving`,
+			g.ID, g.Host, g.Interface, g.Netns, addresses, public, labels, g.Rules, leaving)
 		if err != nil {
 			return err
 		}

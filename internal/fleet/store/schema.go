@@ -207,6 +207,8 @@ create index guest_claim_guest on guest_claim (guest);
 alter table fleet add column moved text not null default '';
 `, `
 alter table access add column binds text not null default '';
+`, `
+alter table guest add column rules text not null default '';
 `}
 
 // schemaTable has one row, the version of the tables.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"sluice/internal/base/selector"
@@ -28,11 +29,18 @@ type Guests struct {
 
 // Guest is a machine on a host.
 type Guest struct {
-	Interface string            `json:"interface" yaml:"interface"`
-	Addresses []netip.Addr      `json:"addresses" yaml:"addresses"`
-	Public    []netip.Addr      `json:"public,omitempty" yaml:"public,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty"`
+	Interface string            `json:"interface"`
+	Addresses []netip.Addr      `json:"addresses"`
+	Public    []netip.Addr      `json:"public,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Rules     string            `json:"rules,omitempty"` // of its owner, in the policy language
 }
+
+// MaxRules is how many bytes the rules of a guest's owner have at most.
+const MaxRules = 64 << 10
+
+// guestShape is that of an id, which is the name of a file too.
+var guestShape = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 // What a document has at most.
 const (
@@ -78,8 +86,11 @@ func ReadGuests(payload []byte, host string) (*Guests, error) {
 		return nil, fmt.Errorf("%s are %w: there are %d, at most %d", what, ErrTooLarge, len(g.Guests), maxGuests)
 	}
 	for id, guest := range g.Guests {
-		if len(id) > maxName || len(guest.Interface) > maxName {
-			return nil, fmt.Errorf("%s are %w: a name of more than %d bytes", what, ErrTooLarge, maxName)
+		switch {
+		case len(id) > maxName || len(guest.Interface) > maxName || len(guest.Rules) > MaxRules:
+			return nil, fmt.Errorf("%s are %w: a name of more than %d bytes, or rules of more than %d", what, ErrTooLarge, maxName, MaxRules)
+		case !guestShape.MatchString(id):
+			return nil, fmt.Errorf("%s are %w: %.80q is not the name of a guest", what, ErrMalformed, id)
 		}
 		for _, a := range append(guest.Addresses[:len(guest.Addresses):len(guest.Addresses)], guest.Public...) {
 			if !a.IsValid() || a.Zone() != "" || a.Is4In6() {

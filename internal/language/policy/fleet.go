@@ -52,6 +52,8 @@ type Guest struct {
 	Addresses []Range
 	Public    []Range // that lead to it, one address each
 	Labels    map[string]string
+	// Rules is the file of its owner's rules, which speak of it alone; nil: there are none.
+	Rules *Word `json:",omitzero"`
 }
 
 // String is whose policy it is, as errors name it.

@@ -105,6 +105,7 @@ var fleetShapes = []*source.Shape{
 			{Name: "addresses", Shape: "addresses", Doc: "What it may send from.", Required: true},
 			{Name: "public", Shape: "addresses", Doc: "Addresses that lead to it from outside."},
 			{Name: "labels", Shape: "labels", Doc: "Its labels."},
+			{Name: "rules", Shape: "path", Doc: "The file of its owner's rules, in the folder `guest-rules` beside this file. It has `forward` with rules alone, each of which has a `to` or a `from` that is addresses of the guest, which are the set `me`; `expect` with such a `to` or `from`; and `services` and `sets` that are lists, whose names are its own. Its rules follow those of all parts. What is allowed `from` the guest opens no other guest of the host."},
 		},
 		Examples: []string{"{interface: tap0, addresses: [10.30.0.5, \"2001:db8:30::5\"], public: [203.0.113.9], labels: {app: api}}"},
 	},

@@ -159,6 +159,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.part(n, name)
 		}
 	}
+	f.rulesOf(fleet.Guests)
 	// The source of a guest with an address of its own is that, whatever else is rewritten.
 	f.policy.NAT = slices.Concat(f.maps, f.policy.NAT)
 	if !f.every && len(f.errs) == before && !slices.ContainsFunc(fleet.Parts, func(p Part) bool { return p.Matches }) {
@@ -168,6 +169,9 @@ func (f *file) fleetFile(root *yaml.Node) {
 
 // part reads a part into the policy, where it is of this host.
 func (f *file) part(n *yaml.Node, name string) {
+	if filepath.Dir(name) == filepath.Join(f.beside(), RulesFolder) {
+		return
+	}
 	target, err := f.realPath(name)
 	if f.here != "" && errors.Is(err, fs.ErrNotExist) {
 		return // a host has its own parts alone
@@ -208,7 +212,7 @@ func (f *file) part(n *yaml.Node, name string) {
 		if !f.every && fleet.selects(p.Selector) && (p.Only == nil || fleet.ofGuests(p.Only) != nil) {
 			p.Matches = p.Only != nil
 			f.files, fleet.Parts = append(f.files, name), append(fleet.Parts, p)
-			f.scoped = append(f.scoped, scopedFile{p.Pos, name, nil})
+			f.scoped = append(f.scoped, scopedFile{p.Pos, name, nil, nil})
 			return
 		}
 	}

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -49,6 +51,10 @@ func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
 				g.Public = f.addresses(k.Value, k.Name)
 			case "labels":
 				g.Labels = f.labels(k.Value)
+			case "rules":
+				if name, ok := f.Text(k.Value, k.Name); ok {
+					g.Rules = &Word{f.RuneAt(k.Value, 0), name}
+				}
 			}
 		}
 		out = append(out, g)
@@ -182,6 +188,67 @@ func (f *file) guests(e source.Entry) {
 			}
 		}
 	}
+}
+
+// RulesFolder is the folder, beside the view of a host, of the rules that guests' owners have
+// written. No part is in it.
+const RulesFolder = "guest-rules"
+
+// RulesFile is the file in it of a guest.
+func RulesFile(guest string) string { return RulesFolder + "/" + guest + ".yaml" }
+
+// rulesOf has the rules of the guests' owners be read when the rest is whole.
+func (f *file) rulesOf(guests []Guest) {
+	for i := range guests {
+		g := &guests[i]
+		if g.Rules == nil {
+			continue
+		}
+		at := g.Rules.Pos
+		if at.Line == 0 {
+			at = g.Pos
+		}
+		if g.Rules.Text != RulesFile(g.Name) {
+			f.fail(at, "write rules: "+RulesFile(g.Name), "the rules of guest %s cannot be in %s", g.Name, g.Rules.Text)
+			continue
+		}
+		own := &Who{}
+		for _, r := range g.Addresses {
+			own.Items = append(own.Items, WhoItem{Pos: r.Pos, Literal: r.Range})
+		}
+		f.scoped = append(f.scoped, scopedFile{at, filepath.Join(f.beside(), g.Rules.Text), []Scope{{Word: "to", Who: own}, {Word: "from", Who: own}}, g})
+	}
+}
+
+// beside is the folder of the view, or of the fleet's file where there is none.
+func (f *file) beside() string { return filepath.Dir(cmp.Or(f.here, f.policy.Fleet.File)) }
+
+// ownSet is the set of a guest's addresses in its owner's rules.
+const ownSet = "me"
+
+// knowsGuest has the rules of a guest's owner be read as such.
+func (l *loader) knowsGuest(g *Guest) {
+	l.guest = g
+	me := &Set{Pos: g.Pos, Name: ownSet, Elements: g.Addresses}
+	l.sets[ownSet] = me
+	l.policy.Sets = append(l.policy.Sets, me)
+}
+
+// joinFromGuests adds what guests' owners allow these to reach, behind all else. What of it
+// leads to other guests of the host does not count: that is for the rules of those.
+func (l *loader) joinFromGuests() {
+	section := l.policy.Forward
+	if len(l.fromGuests) == 0 || section == nil {
+		return
+	}
+	if section.Default != Allow {
+		r := &Rule{Pos: l.fromGuests[0].Pos, Action: section.Default}
+		all := func() *Who { return &Who{Pos: r.Pos, Items: []WhoItem{{Pos: r.Pos, Name: guestsName}}} }
+		r.From, r.To = all(), all()
+		r.Text = string(section.Default) + " any from " + guestsName + " to " + guestsName
+		section.Rules = append(section.Rules, r)
+	}
+	section.Rules = append(section.Rules, l.fromGuests...)
 }
 
 // publish maps each public address of a guest to an address of its own: the first of a

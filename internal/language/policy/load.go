@@ -64,6 +64,9 @@ type loader struct {
 	whole    string       // but for this one
 	good     func(name string) []byte
 	refused  map[string]Errors
+
+	guest      *Guest  // whose owner's rules are read; nil: they are a part's
+	fromGuests []*Rule // of guests' owners, of what these may reach
 }
 
 // Files is where the files of a policy are.
@@ -374,7 +377,7 @@ func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 		}
 	}
 	if err != nil && scope != nil {
-		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope})
+		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope, nil})
 		return
 	}
 	if err != nil {
@@ -396,7 +399,7 @@ func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 	}
 	f.real[target] = name
 	if scope != nil {
-		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope})
+		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope, nil})
 		return
 	}
 	data, err := f.readText(name)

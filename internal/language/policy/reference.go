@@ -98,7 +98,7 @@ func writeExpectations(b *strings.Builder) {
 	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any rewriting. Where a redirect leads it on, the verdict is that of its whole way. `published` means packets to this host that a DNAT leads on, by a line of `nat` or by another tool such as Docker, by the port and address before that; they are judged where they are led. Where nobody is known to publish the port, nothing is judged, and a note says so.\n")
 	b.WriteString("- Packets to this host are meant, unless the line says that they go on: by `out`, by a zone behind `to`, or by addresses behind `to` of which none is this host's. Packets that this host sends are meant with `by user`. `on` says it where these words do not.\n")
 	b.WriteString("- Limits and bounds of connections count as not reached, so `allow` holds of a rule with a limit.\n")
-	b.WriteString("- An expectation that no packet can fit is an error.\n\n")
+	b.WriteString("- An expectation that no packet can fit is an error, unless it is for want of members of a set by `hosts` or `guests`.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range expectClauses {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", source.EscapeCell(c.usage), source.EscapeCell(c.doc), source.EscapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))

@@ -26,9 +26,10 @@ type Scope struct {
 
 // scopedFile is a file that is included with only.
 type scopedFile struct {
-	pos  Pos // of the path
-	name string
-	only []Scope
+	pos   Pos // of the path
+	name  string
+	only  []Scope
+	guest *Guest // whose owner's rules it has; nil: of none
 }
 
 // Broken is a file that was included with only and has errors.
@@ -42,6 +43,9 @@ type Broken struct {
 // withOnly is what a file is called that has a scope, and what to do about what cannot
 // stand there.
 func (l *loader) withOnly() (what, hint string) {
+	if l.guest != nil {
+		return "the rules of a guest", "a part of the fleet can say it"
+	}
 	if l.isFleet {
 		return "a part with only", "put it into a part without only"
 	}
@@ -168,7 +172,7 @@ func (f *file) mayStand(e source.Entry) bool {
 			return true
 		}
 	case "hosts", "requires", "only":
-		if f.isFleet {
+		if f.isFleet && f.guest == nil {
 			return true
 		}
 	}
@@ -200,12 +204,13 @@ func (l *loader) readScoped() {
 			good = l.good(s.name)
 		}
 		b.Kept = good != nil && l.merge(s, good) == nil
-		if !l.tolerant || s.name == l.whole || good != nil && !b.Kept {
+		if !l.tolerant || s.name == l.whole || good != nil && !b.Kept && s.guest == nil {
 			l.errs = append(l.errs, b.Errors...)
 			continue
 		}
 		l.policy.Broken = append(l.policy.Broken, b)
 	}
+	l.joinFromGuests()
 }
 
 func (l *loader) readScopedText(name string) ([]byte, error) {
@@ -259,6 +264,9 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 	own := l.policy.knowing(s.name)
 	own.scope, own.files = append([]Scope{}, s.only...), []string{s.name}
 	own.isFleet, own.others, own.policy.Fleet = l.isFleet, l.others, l.policy.Fleet
+	if s.guest != nil {
+		own.knowsGuest(s.guest)
+	}
 	own.read(s.name, text, []string{l.policy.File})
 	sections := []struct{ ours, theirs **Section }{
 		{&l.policy.Input, &own.policy.Input}, {&l.policy.Output, &own.policy.Output}, {&l.policy.Forward, &own.policy.Forward},
@@ -305,6 +313,10 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 		for _, r := range (*at.theirs).Rules {
 			own.policy.spellOut(r.From)
 			own.policy.spellOut(r.To)
+			if s.guest != nil && (r.To == nil || own.within(&s.only[0], r.To) != nil) {
+				l.fromGuests = append(l.fromGuests, r)
+				continue
+			}
 			(*at.ours).Rules = append((*at.ours).Rules, r)
 		}
 	}

@@ -36,6 +36,7 @@ type Unjudged string
 const (
 	UnknownHost  Unjudged = "unknown host"  // what publishes ports there is not known
 	NotPublished Unjudged = "not published" // nothing publishes such a port now
+	NoMembers    Unjudged = "no members"    // a set of a fleet that it names is empty now
 )
 
 // UnprovableError says that what is expected cannot be proved.
@@ -201,6 +202,8 @@ func (j *judge) lines(lines []*promise) ([]Result, error) {
 		switch {
 		case !some && l.Published:
 			result.Unjudged, result.Note = unpublished(l.Resolved)
+		case !some && (l.ofNobody(l.From) || l.ofNobody(l.To)):
+			result.Unjudged, result.Note = NoMembers, "nothing was judged: a set by hosts or guests that it names has no members now"
 		case !some:
 			senseless = append(senseless, nobody(l.line))
 		}
@@ -216,6 +219,19 @@ func (j *judge) lines(lines []*promise) ([]Result, error) {
 		return nil, senseless
 	}
 	return out, nil
+}
+
+// ofNobody says that there would be addresses if a set by hosts or guests had members.
+func (l *line) ofNobody(w *policy.Who) bool {
+	if w == nil || w.Not || !addresses(l.Resolved, w).IsEmpty() {
+		return false
+	}
+	var ofFleet func(name string) bool
+	ofFleet = func(name string) bool {
+		set := l.Policy.Set(name)
+		return set != nil && (set.IsGroup() || slices.ContainsFunc(set.Union, func(w policy.Word) bool { return ofFleet(w.Text) }))
+	}
+	return slices.ContainsFunc(w.Items, func(item policy.WhoItem) bool { return ofFleet(item.Name) })
 }
 
 // nobody is the error of a line that no packet fits.
