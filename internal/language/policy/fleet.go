@@ -20,7 +20,6 @@ type Fleet struct {
 	// What the controller may do without a signature of the policy; nil: nothing.
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
-	ShareBans  *ShareBans
 	Access     []Access
 }
 

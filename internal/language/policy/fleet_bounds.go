@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/english"
 	"sluice/internal/language/source"
 )
 
@@ -21,13 +19,6 @@ type BanBounds struct {
 	For     time.Duration // the longest
 	Widest4 int           // the length of the shortest prefix of IPv4, and
 	Widest6 int           // of IPv6; a range has no more addresses than it
-}
-
-// ShareBans is when an address that limits of hosts ban is banned by the fleet.
-type ShareBans struct {
-	Pos   Pos
-	After int           // how many hosts have banned it
-	For   time.Duration // how long it is banned then
 }
 
 func defaultBanBounds() *BanBounds {
@@ -71,45 +62,6 @@ func (f *file) widest(n *yaml.Node, b *BanBounds) {
 		} else {
 			b.Widest6 = length
 		}
-	}
-}
-
-// shareBans reads when the fleet bans what limits of its hosts do.
-func (f *file) shareBans(e source.Entry) *ShareBans {
-	s := &ShareBans{Pos: f.At(e.Key)}
-	keys := f.Known(e.Value, grammar.Of("share-bans"))
-	if len(keys) < 2 {
-		f.fail(s.Pos, "write share-bans: {after: 3 hosts, for: 1h}", "share-bans needs after and for")
-	}
-	for _, k := range keys {
-		switch k.Name {
-		case "after":
-			s.After = valueOf(f, k.Value, "after", parseHosts, func(n int) string { return english.Plural(n, "host") })
-		case "for":
-			s.For = f.duration(k.Value, "for")
-		}
-	}
-	return s
-}
-
-func parseHosts(s string) (int, *problem) {
-	count, unit, _ := strings.Cut(strings.TrimSpace(s), " ")
-	if unit = strings.TrimSpace(unit); unit != "hosts" && unit != "host" {
-		return 0, problemf("write as in 3 hosts", "%s is no number of hosts", source.Quote(s))
-	}
-	n, p := parseNumber(count, "after", mostHosts)
-	return int(n), p //nolint:gosec // at most mostHosts
-}
-
-// boundShared checks that the controller may ban what it is to.
-func (f *file) boundShared(fleet *Fleet) {
-	s, b := fleet.ShareBans, fleet.Bans
-	switch {
-	case s == nil || f.lenient:
-	case b == nil:
-		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans has the controller ban, and without bans it may not")
-	case s.For > b.For:
-		f.fail(s.Pos, "", "share-bans bans for %s, and bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
 	}
 }
 

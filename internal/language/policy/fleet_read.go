@@ -129,15 +129,12 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.exceptions(e, &fleet.Exceptions)
 		case "bans":
 			fleet.Bans = f.banBounds(e)
-		case "share-bans":
-			fleet.ShareBans = f.shareBans(e)
 		case "roll-out":
 			f.rollOut(e, &fleet.RollOut)
 		case "access":
 			fleet.Access = f.access(e)
 		}
 	}
-	f.boundShared(fleet)
 	if parts == nil {
 		if !f.lenient {
 			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "a fleet without parts")
