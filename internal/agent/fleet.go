@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/drift"
+	"sluice/internal/agent/due"
 	"sluice/internal/agent/fleet"
 	"sluice/internal/agent/work"
 	"sluice/internal/engine"
@@ -238,6 +239,33 @@ func (e *fleetEngine) Facts(ctx context.Context) (text []byte, err error) {
 		return err
 	})
 	return text, err
+}
+
+// TakeLists is Host.Refresh with lists that are given. Whom they would cut is a refusal.
+func (e *fleetEngine) TakeLists(ctx context.Context, files map[string]string, allowCut bool) (used []string, err error) {
+	in := engine.Refreshing{AllowCut: allowCut}
+	for name, file := range files {
+		in.Given = append(in.Given, engine.GivenList{Name: name, File: file})
+	}
+	result, err := e.order(ctx, "takeLists", in, func(api.Line) {})
+	var f *api.Failure
+	if errors.As(err, &f) && ctx.Err() == nil && f.Kind != api.Busy && f.Kind != api.Ending {
+		return nil, &fleet.RefusedError{Why: f.Text}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out engine.Refreshed
+	if err := json.Unmarshal(result, &out); err != nil {
+		return nil, err
+	}
+	if out.Stopped {
+		return nil, &fleet.RefusedError{Why: due.Stopped(&out)}
+	}
+	for _, l := range out.Lists {
+		used = append(used, l.Given)
+	}
+	return used, nil
 }
 
 // Probes are those of the fleet's policy, as it is signed.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/base/fetch"
+	"sluice/internal/base/regular"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/apart"
 	"sluice/internal/language/lists"
@@ -27,6 +28,15 @@ type Refreshing struct {
 	DryRun    bool     // change nothing
 	AllowCut  bool     // also where live connections are cut or somebody is locked out
 	Force     bool     // take lists of any size
+	// Given is what a controller gave of live lists, which are asked for nowhere; then no other
+	// list is asked for either.
+	Given []GivenList
+}
+
+// GivenList is a file with what a live list holds.
+type GivenList struct {
+	Name string // as policy.SignedList calls it
+	File string
 }
 
 // Refreshed is what came of it.
@@ -44,6 +54,8 @@ type RefreshedList struct {
 	Error string      `json:"error,omitempty"`
 	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
 
+	Given string `json:"given,omitempty"` // the name of what was given
+
 	Refused bool `json:"refused,omitempty"` // with Error: it could be had, and its size can hardly be meant
 }
 
@@ -59,9 +71,15 @@ func (e *NoListError) Error() string {
 
 // SignedListError says that no server is asked for a list, since it was signed with the
 // policy of a fleet.
-type SignedListError struct{ Set string }
+type SignedListError struct {
+	Set  string
+	Live bool // and the controller of the fleet asks for it
+}
 
 func (e *SignedListError) Error() string {
+	if e.Live {
+		return fmt.Sprintf("the list of set %q is live: the controller of the fleet asks for it, and this host asks no server", e.Set)
+	}
 	return fmt.Sprintf("the list of set %q was signed with the policy of the fleet, and no server is asked for it", e.Set)
 }
 
@@ -114,7 +132,12 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	}
 	defer staging.Discard()
 	var due []*policy.Set
-	if !in.Countries || len(in.Sets) > 0 {
+	switch {
+	case len(in.Given) > 0:
+		if err := r.give(staging); err != nil || len(r.out.Lists) == 0 {
+			return r.out, err
+		}
+	case !in.Countries || len(in.Sets) > 0:
 		if due, err = dueLists(r.store, r.policy, in.Sets); err != nil || len(due) == 0 {
 			return r.out, err
 		}
@@ -130,6 +153,27 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, err
 	}
 	return r.out, nil
+}
+
+// give takes what was given of the lists that the policy has.
+func (r *refreshing) give(staging *lists.Staging) error {
+	for _, given := range r.Given {
+		for _, s := range r.policy.Sets {
+			if !s.Live || s.File == nil || policy.SignedList(s.Name, s.URL.Text) != given.Name {
+				continue
+			}
+			text, err := regular.Open(given.File)
+			if err != nil {
+				return err
+			}
+			err = staging.Give(resolve.LiveCopy(s.URL.Text), text)
+			if err := errors.Join(err, text.Close()); err != nil {
+				return fmt.Errorf("set %s: %w", s.Name, err)
+			}
+			r.out.Lists = append(r.out.Lists, RefreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text), State: lists.Fetched, Given: given.Name})
+		}
+	}
+	return nil
 }
 
 // refreshing prepares to load the policy that runs anew, of what it was made of; who calls
@@ -182,7 +226,7 @@ func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Se
 		}
 		if s.File != nil {
 			if slices.Contains(names, s.Name) {
-				return nil, &SignedListError{s.Name}
+				return nil, &SignedListError{s.Name, s.Live}
 			}
 			continue
 		}

@@ -52,8 +52,9 @@ func (s *Sources) options(ctx context.Context, facts host.Facts) resolve.Options
 		Facts: facts, Geo: s.countries, Lists: &listsOnce{s, ctx},
 		User: func(name string) (uint32, error) { return users.Number(ctx, name) },
 	}
+	o.Live = s.store.Copy
 	if s.staged != nil {
-		o.Lists = s.staged
+		o.Lists, o.Live = s.staged, s.staged.Copy
 	}
 	return o
 }

@@ -98,6 +98,9 @@ func hintOf(err error, here string) string {
 		}
 		return "it has: " + strings.Join(e.Known, ", ")
 	case *engine.SignedListError:
+		if e.Live {
+			return "sluice-controller lists says how it is, and lists refresh has it asked for at once"
+		}
 		return "sluice-controller sign takes what its server has now into the next bundle; with refresh: TIME in the policy hosts ask by themselves"
 	case *engine.NoLivingSetError:
 		return livingHint(e)

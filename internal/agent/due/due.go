@@ -286,12 +286,17 @@ func (h *Host) refresh(ctx context.Context, in api.RefreshRequest) error {
 		}
 	}
 	if out.Refreshed != nil && out.Stopped {
-		if out.LockedOut != "" {
-			return fmt.Errorf("%s is logged in over ssh and would be locked out; sluice refresh says more", out.LockedOut)
-		}
-		return fmt.Errorf("%s would be cut, or not allowed again; sluice refresh says more", english.Plural(len(out.Flows), "live connection"))
+		return errors.New(Stopped(&out) + "; sluice refresh says more")
 	}
 	return nil
+}
+
+// Stopped says whom lists would cut that were not taken for it.
+func Stopped(r *engine.Refreshed) string {
+	if r.LockedOut != "" {
+		return r.LockedOut + " is logged in over ssh and would be locked out"
+	}
+	return english.Plural(len(r.Flows), "live connection") + " would be cut, or not allowed again"
 }
 
 // Countries has the country data updated from publishers, the one that decides first, until

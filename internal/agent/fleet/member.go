@@ -53,6 +53,10 @@ type Engine interface {
 	// Live brings bans and allows into force beside those of the host, within the bounds of the
 	// policy that runs. The error is of what is tried again, the whole of it.
 	Live(ctx context.Context, change *Living) (*Lived, error)
+	// TakeLists brings files into force as what live lists hold, by the names of the lists,
+	// where the policy that runs has them, and says which of them it has. A *RefusedError says
+	// that none was taken.
+	TakeLists(ctx context.Context, files map[string]string, allowCut bool) (used []string, err error)
 	// Probe tries one, but for "controller".
 	Probe(ctx context.Context, probe string) error
 }

@@ -93,7 +93,10 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 				r.Error = cmp.Or(m.distrusted, m.untaken)
 			}
 		})
-		return m.prefetch(ctx, d)
+		if err := m.prefetch(ctx, d); err != nil || d.Prefetch != nil {
+			return err
+		}
+		return m.lists(ctx, d)
 	case now.Aim != now.aimOf(d):
 		m.begin(now.aimOf(d), d, wire.StateNone)
 	default:
@@ -104,8 +107,13 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 		return m.refuse(ctx, err)
 	}
 	err = m.bring(ctx, d, file)
-	if r := m.Report().State; r == wire.StateRefused || r == wire.StateReverted {
+	switch m.Report().State {
+	case wire.StateRefused, wire.StateReverted:
 		undo()
+	case wire.StateConfirmed:
+		if err == nil {
+			err = m.lists(ctx, d)
+		}
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -353,6 +354,8 @@ type kernel struct {
 	loaded  int
 	seen    []string // what was applied, whatever became of it
 	living  livingKernel
+	lists   map[string]string // that its policies have, with what they hold; with "cut" in it some are refused
+	taken   int               // how often lists were tried
 }
 
 func (k *kernel) back() {
@@ -442,6 +445,32 @@ func (k *kernel) Probe(_ context.Context, probe string) error {
 		return errors.New("connection refused")
 	}
 	return nil
+}
+
+func (k *kernel) TakeLists(_ context.Context, files map[string]string, allowCut bool) (used []string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.taken++
+	next := map[string]string{}
+	for name, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(text), "cut") && !allowCut {
+			return nil, &RefusedError{"1 live connection would be cut"}
+		}
+		if _, has := k.lists[name]; has {
+			next[name], used = string(text), append(used, name)
+		}
+	}
+	for name, text := range next {
+		if k.lists[name] != text {
+			k.loaded++
+		}
+		k.lists[name] = text
+	}
+	return used, nil
 }
 
 // runs is what the kernel does now.

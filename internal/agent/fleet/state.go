@@ -27,6 +27,9 @@ type State struct {
 	Done    aim          `json:"done"` // that was confirmed, or is not tried again
 	// Labels is the hash of the order of labels that was taken last.
 	Labels string `json:"labels,omitempty"`
+	// Lists are the live lists that were tried last, by name, with generation ListsIn.
+	Lists   map[string]liveList `json:"lists,omitempty"`
+	ListsIn int                 `json:"lists-in,omitempty"`
 	// Reached is when a controller answered last, and Lost since when none does.
 	Reached time.Time `json:"reached,omitzero"`
 	Lost    time.Time `json:"lost,omitzero"`

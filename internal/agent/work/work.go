@@ -173,6 +173,8 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return with(o, func(in api.RefreshRequest) (any, error) {
 			return d.Refresh(ctx, engine.Refreshing{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force})
 		})
+	case "takeLists": // of a fleet, by the agent alone
+		return with(o, func(in engine.Refreshing) (any, error) { return d.Refresh(ctx, in) })
 	case "confirm":
 		n, err := d.Confirm(ctx)
 		if err != nil {

@@ -18,7 +18,7 @@ func Noun[N int | uint64](n N, word string) string {
 	switch {
 	case n == 1:
 		return word
-	case strings.HasSuffix(word, "s"):
+	case strings.HasSuffix(word, "s"), strings.HasSuffix(word, "x"):
 		return word + "es"
 	case strings.HasSuffix(word, "ry"):
 		return strings.TrimSuffix(word, "y") + "ies"

@@ -441,6 +441,75 @@ type Lifted struct {
 	Seq int64 `json:"seq"`
 }
 
+// ListRefresh defines model for ListRefresh.
+type ListRefresh struct {
+	// AllowCut also where it bans what the fleet is known to need, or a host would cut live connections
+	AllowCut bool `json:"allow-cut,omitempty,omitzero"`
+
+	// Force take it whatever its size is
+	Force bool `json:"force,omitempty,omitzero"`
+}
+
+// ListRefusal defines model for ListRefusal.
+type ListRefusal struct {
+	Host string `json:"host"`
+	Why  string `json:"why"`
+}
+
+// LiveListState A live list, and where it is in force.
+type LiveListState struct {
+	// Changed when it became what it is
+	Changed time.Time `json:"changed,omitempty,omitzero"`
+
+	// Checked when its server last said what it has
+	Checked time.Time `json:"checked,omitempty,omitzero"`
+
+	// Failing since when nothing good can be had
+	Failing time.Time `json:"failing,omitempty,omitzero"`
+
+	// Failure why
+	Failure string `json:"failure,omitempty,omitzero"`
+
+	// Hosts whose policy has it
+	Hosts int `json:"hosts"`
+
+	// LeftOut ranges of it that are not within what the set may hold
+	LeftOut int `json:"left-out,omitempty,omitzero"`
+
+	// Name of its file in bundles, which tells sets of one name apart
+	Name string `json:"name"`
+
+	// Next when its server is asked again
+	Next time.Time `json:"next,omitempty,omitzero"`
+
+	// Prefixes in it
+	Prefixes int `json:"prefixes,omitempty,omitzero"`
+
+	// Proved hosts on which it is proved
+	Proved int `json:"proved"`
+
+	// RefreshSeconds how often its server is asked
+	RefreshSeconds int `json:"refresh-seconds"`
+
+	// Refused those that do not take it
+	Refused []ListRefusal `json:"refused,omitempty,omitzero"`
+	Set     string        `json:"set"`
+
+	// Sha256 of what hosts are to have; none: what was signed with the policy
+	Sha256 string `json:"sha256,omitempty,omitzero"`
+
+	// Undone somebody went back, and its server is not asked until it is refreshed
+	Undone bool `json:"undone,omitempty,omitzero"`
+
+	// Url without a password
+	Url string `json:"url"`
+}
+
+// LiveLists defines model for LiveLists.
+type LiveLists struct {
+	Lists []LiveListState `json:"lists"`
+}
+
 // LiveState The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
 type LiveState string
 
@@ -779,6 +848,9 @@ type RevokeJSONRequestBody = Why
 // CreateLinkJSONRequestBody defines body for CreateLink for application/json ContentType.
 type CreateLinkJSONRequestBody = NewLink
 
+// RefreshListJSONRequestBody defines body for RefreshList for application/json ContentType.
+type RefreshListJSONRequestBody = ListRefresh
+
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publish
 
@@ -865,6 +937,15 @@ type ServerInterface interface {
 	// CreateLink Let a person log in once who knows a secret, of which the controller is told the SHA-256.
 	// (POST /api/v1/links)
 	CreateLink(w http.ResponseWriter, r *http.Request)
+	// Lists Tell of the live lists of the policies that hosts are to run.
+	// (GET /api/v1/lists)
+	Lists(w http.ResponseWriter, r *http.Request)
+	// RefreshList Ask the server of a live list now.
+	// (POST /api/v1/lists/{list}/refresh)
+	RefreshList(w http.ResponseWriter, r *http.Request, list string)
+	// UndoList Go back to what a live list held before.
+	// (POST /api/v1/lists/{list}/undo)
+	UndoList(w http.ResponseWriter, r *http.Request, list string)
 	// Living Say which hosts have all bans and allows up to a number in force.
 	// (GET /api/v1/living)
 	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
@@ -1608,6 +1689,72 @@ func (siw *ServerInterfaceWrapper) CreateLink(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// Lists operation middleware
+func (siw *ServerInterfaceWrapper) Lists(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Lists(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RefreshList operation middleware
+func (siw *ServerInterfaceWrapper) RefreshList(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "list" -------------
+	var list string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "list", r.PathValue("list"), &list, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "list", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RefreshList(w, r, list)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UndoList operation middleware
+func (siw *ServerInterfaceWrapper) UndoList(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "list" -------------
+	var list string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "list", r.PathValue("list"), &list, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "list", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UndoList(w, r, list)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Living operation middleware
 func (siw *ServerInterfaceWrapper) Living(w http.ResponseWriter, r *http.Request) {
 
@@ -2013,6 +2160,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/access/{access}", wrapper.WithdrawAccess)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/lists", wrapper.Lists)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/refresh", wrapper.RefreshList)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/undo", wrapper.UndoList)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/blobs/missing", wrapper.Missing)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/publish", wrapper.Publish)

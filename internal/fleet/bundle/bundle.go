@@ -26,8 +26,8 @@ const FleetFile = "fleet.yaml"
 type Lister func(path, set, url string) ([]byte, error)
 
 // Read reads the files of a repository, whose fleet must have this name. Of the lists that
-// sets have by a URL those are in it that say nothing of refresh: with it hosts ask for a
-// list by themselves. What is wrong with the files is an error as those of [policy.ReadFleet];
+// sets have by a URL those are in it that say nothing of refresh, or are live: with refresh
+// alone hosts ask for a list by themselves. What is wrong with the files is an error as those of [policy.ReadFleet];
 // parts of some guests alone may be broken, which hosts are to judge.
 func Read(dir, fleet string, list Lister) (trust.Signing, error) {
 	s := trust.Signing{Level: policy.Level}
@@ -122,6 +122,7 @@ type source struct {
 	File    string `yaml:"file"`
 	URL     string `yaml:"url"`
 	Refresh any    `yaml:"refresh"`
+	Live    bool   `yaml:"live"`
 }
 
 // setsOf are such sets of fleet.yaml or a part, by name. The text has been read as policy
@@ -136,7 +137,7 @@ func setsOf(text []byte) ([]source, error) {
 	var out []source
 	for name, n := range file.Sets {
 		s := source{name: name}
-		if n.Kind == yaml.MappingNode && n.Decode(&s) == nil && (s.File != "" || s.URL != "" && s.Refresh == nil) {
+		if n.Kind == yaml.MappingNode && n.Decode(&s) == nil && (s.File != "" || s.URL != "" && (s.Refresh == nil || s.Live)) {
 			out = append(out, s)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/fleet/inventory"
+	"sluice/internal/language/lists"
 )
 
 // read reads a fleet whose files are an archive.
@@ -23,7 +24,14 @@ func read(t *testing.T, archive string) *Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := Read(dir, nil, inv, &engine.Sources{State: t.TempDir(), Offline: true})
+	state := t.TempDir()
+	copies := lists.Store{Dir: filepath.Join(state, "lists")}
+	for _, name := range []string{"mon", "scan"} {
+		if err := copies.Put("https://lists.example.net/"+name+".txt", []byte("203.0.113.66\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := Read(dir, nil, inv, &engine.Sources{State: state, Offline: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,9 +82,12 @@ func (c *Class) testAs(ctx context.Context, p *policy.Policy) ([]expect.Result, 
 // hostile is a policy of whose sets some can be changed by the controller.
 type hostile struct {
 	of       *policy.Policy
-	affected map[string]*policy.Set // by hosts or guests, or made of such
+	affected map[string]*policy.Set // by hosts or guests, live lists, or made of such
 	letIn    []policy.Who           // whom the controller may let in
 }
+
+// changeable says that the controller says what is in a set.
+func changeable(s *policy.Set) bool { return s.Hosts != nil || s.Guests != nil || s.Live }
 
 func hostileOf(p *policy.Policy) *hostile {
 	h := &hostile{p, map[string]*policy.Set{}, nil}
@@ -93,8 +96,10 @@ func hostileOf(p *policy.Policy) *hostile {
 			h.letIn = []policy.Who{everybody(b.Pos)}
 		}
 	}
-	for _, g := range p.Groups() {
-		h.affected[g.Name] = g
+	for _, g := range p.Sets {
+		if changeable(g) {
+			h.affected[g.Name] = g
+		}
 	}
 	for again := true; again; {
 		again = false
@@ -136,7 +141,7 @@ func (h *hostile) worst(w *world) string {
 	case len(names) > 0:
 		all = append(all, fmt.Sprintf("with nothing in %s, and all that other sets may hold", english.List(slices.Sorted(maps.Keys(names)))))
 	case len(h.affected) > 0:
-		all = append(all, "with all that sets by hosts and guests may hold")
+		all = append(all, "with all that sets by hosts and guests, and live lists, may hold")
 	}
 	if len(h.letIn) > 0 {
 		all = append(all, "with all let in whom exceptions of the fleet name")
@@ -158,7 +163,7 @@ func (h *hostile) worlds() ([]*world, error) {
 		from, to := h.denied(x.From), h.denied(x.To)
 		n := len(from) + len(to)
 		if n > mostDenied {
-			wrong = append(wrong, h.of.Errorf(x.Pos, "write several expectations, each of fewer sets", "the expectation has %d sets by hosts and guests behind not and except, and what the controller may make of more than %d is not proved", n, mostDenied))
+			wrong = append(wrong, h.of.Errorf(x.Pos, "write several expectations, each of fewer sets", "the expectation has %d sets of the controller behind not and except, and what the controller may make of more than %d is not proved", n, mostDenied))
 			continue
 		}
 		for subset := 1; subset < 1<<n; subset++ {
@@ -202,7 +207,7 @@ func (h *hostile) denied(who *policy.Who) []string {
 			return
 		}
 		seen[key] = true
-		if s.IsGroup() && fewer {
+		if changeable(s) && fewer {
 			names[name] = true
 		}
 		for _, w := range s.Union {
@@ -264,9 +269,18 @@ func (v *versions) name(name string, at size, empty map[string]bool) string {
 	other := map[size]size{most: least, least: most, meant: meant}[at]
 	out := *s
 	out.Name, out.Union, out.Except = called, v.words(s.Union, at, empty), v.words(s.Except, other, empty)
-	if s.IsGroup() {
-		if out.Elements = s.Within; at == least || empty[name] {
+	if changeable(s) {
+		out.URL, out.File, out.Refresh, out.Live = nil, nil, 0, false
+		switch {
+		case at == least || empty[name]:
 			out.Elements = nil
+		case len(s.Within) > 0:
+			out.Elements = s.Within
+		default: // it may only ban, and whomever it likes
+			out.Elements = nil
+			for _, all := range everybody(s.Pos).Items {
+				out.Elements = append(out.Elements, policy.Range{Pos: s.Pos, Range: all.Literal})
+			}
 		}
 	}
 	v.sets = append(v.sets, &out)

@@ -66,6 +66,19 @@ func TestHostile(t *testing.T) {
 		"a rule allows from it": `
 input: { default: drop, rules: [allow ssh from web] }
 expect: [deny ssh from 203.0.113.1, deny ssh from not 203.0.113.0/29]`,
+		"a rule allows from a live list": `
+sets: { mon: { url: "https://lists.example.net/mon.txt", live: true, within: 203.0.113.64/29 } }
+input: { default: drop, rules: [allow ssh from mon] }
+expect: [deny ssh from 203.0.113.65, deny ssh from not 203.0.113.64/29]`,
+		"a rule drops from a live list": `
+sets: { scan: { url: "https://lists.example.net/scan.txt", live: true } }
+input: { default: drop, rules: [drop from scan, allow https] }
+expect: [deny https from scan, deny ssh from scan]`,
+		"a ban has a live list": `
+sets: { scan: { url: "https://lists.example.net/scan.txt", live: true } }
+ban: scan
+input: { default: drop, rules: [allow https] }
+expect: [deny https from scan, deny ssh from scan]`,
 		"a rule allows to it": `
 forward: { default: drop, rules: [allow ssh to api] }
 expect: [deny ssh to 10.30.0.1 on forward, deny ssh to not 10.30.0.0/29 on forward]`,
@@ -164,7 +177,7 @@ expect: [deny ssh from not web to web on forward, deny http from not web to web 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := list[0].Hostile(t.Context()); err == nil || !strings.Contains(err.Error(), "7 sets by hosts and guests behind not and except") {
+	if _, err := list[0].Hostile(t.Context()); err == nil || !strings.Contains(err.Error(), "7 sets of the controller behind not and except") {
 		t.Error(err)
 	}
 }

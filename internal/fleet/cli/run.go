@@ -116,7 +116,7 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		defer web.Listener.Close()
 	}
 	c, err := controller.New(ctx, controller.Options{
-		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Web: web,
+		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Fetch: command.FetchRanges("sluice-controller"), Web: web,
 		Note: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+err.Error()) },
 	})
 	if errors.Is(err, fs.ErrNotExist) {

@@ -25,8 +25,8 @@ func newTest() *cobra.Command {
 policy treats alike, for all packets as "sluice test" does.
 
 With --hostile they are proved too whatever somebody makes of the keys that a
-controller has: he may change who is in sets by hosts and guests, and let in whom
-"exceptions" names, within what fleet.yaml allows. What he may ban is proved by no
+controller has: he may change who is in sets by hosts and guests and in live lists, and
+let in whom "exceptions" names, within what fleet.yaml allows. What he may ban is proved by no
 expectation: "never-ban" says whom not. A rule that allows then has all that its set may hold; one that
 denies, or has the set behind not or except, has none of it, and neither has a ban. An
 expectation means by a set all that it may hold; where it has one behind not or except,

@@ -39,6 +39,7 @@ type content struct {
 	news    map[string][]string // hashes, for hosts that are alike and run the same
 	read    bool                // what follows is known
 	groups  []group
+	lists   []liveList
 	words   map[string]map[string]bool // by the path of a file
 	unions  map[string][]string        // of which sets a set is made
 	used    map[string][]group         // by the class of a host
@@ -111,6 +112,9 @@ func (c *Controller) mayFetch(ctx context.Context, host, hash string) (bool, err
 	v := c.view.Load()
 	if c.documents.text(hash) != nil {
 		return true, nil
+	}
+	if is, err := c.mayHaveList(ctx, v, host, hash); is || err != nil {
+		return is, err
 	}
 	for _, number := range *c.listed.Load() {
 		if _, published := v.bundles[number]; !published {

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/language/apart"
 )
 
 // Options are what a controller is made of.
@@ -28,6 +29,7 @@ type Options struct {
 	Web         *Web             // nil: it serves no people but on its socket
 	Now         func() time.Time // time.Now unless set
 	Note        func(error)      // what went wrong that nobody waits for
+	Fetch       []string         // command line of the process that asks for lists; none: this one does
 }
 
 // Controller serves a fleet.
@@ -58,6 +60,7 @@ type Controller struct {
 	documents  documents
 	regroup    chan struct{}
 	meter      meter
+	lists      keptLists
 	moved      chan error // the database is the fleet's no more
 }
 
@@ -86,6 +89,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.events.init(rand.Text()[:8])
 	c.meter.init()
 	c.contents.bundles = map[int64]*content{}
+	c.lists.wake, c.lists.lack = make(chan struct{}, 1), apart.Once(func(text string) { c.Note(errors.New(text)) })
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
 	var err error
 	if c.online, err = trust.OpenOnline(o.Dir); err != nil {
@@ -208,7 +212,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

@@ -76,6 +76,9 @@ func (c *Controller) readGroups(ctx context.Context, of *content) error {
 	if of.groups, err = groupsOf(p); err != nil {
 		return err
 	}
+	if of.lists, err = liveListsOf(p, &of.manifest); err != nil {
+		return err
+	}
 	of.words = map[string]map[string]bool{}
 	for path, text := range texts {
 		if path == of.manifest.FleetFile.Path {

@@ -14,6 +14,7 @@ type news struct {
 	members, guests *wire.Document
 	lacking         []string // small blobs of them that it does not have
 	number          int64    // the highest that they are signed by
+	lists           string   // the same for the same live lists
 }
 
 // name is the same for the same documents.

@@ -285,6 +285,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	if err := c.refresh(ctx); err != nil {
 		return nil, err
 	}
+	c.askListsSoon()
 	return c.start(ctx, who, b.Number, how)
 }
 

@@ -41,6 +41,9 @@ func (c *Controller) desiredIn(ctx context.Context, v *view, id string) (*wire.D
 	}
 	out.Labels = v.hosts[id].LabelsOrder
 	n, err := c.newsFor(ctx, v, id, c.statuses.read(id))
+	if err == nil {
+		out.Lists, n.lists, err = c.listsFor(ctx, v, id, d.Bundle)
+	}
 	out.Members, out.Guests = n.members, n.guests
 	return out, n, err
 }
@@ -65,7 +68,7 @@ func (t *telling) message(ctx context.Context, c *Controller, id string) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	key := fmt.Sprint(d.Bundle, d.Rollout, " ", d.Since, hashes, ordered(v.hosts[id]), n.name())
+	key := fmt.Sprint(d.Bundle, d.Rollout, " ", d.Since, hashes, ordered(v.hosts[id]), n.name(), n.lists)
 	if d.Prefetch != nil {
 		key = fmt.Sprint(*d.Prefetch, key)
 	}

@@ -40,23 +40,23 @@ func (c *Controller) refresh(ctx context.Context) error {
 func (c *Controller) advance(ctx context.Context) error {
 	old := c.view.Load()
 	if old == nil {
-		return c.whole(ctx)
+		return c.whole(ctx, nil)
 	}
 	feed, err := c.Store.Changes(ctx, old.position.Revision)
 	if err != nil {
 		return err
 	}
 	if feed.Whole || feed.Incarnation != old.position.Incarnation {
-		return c.whole(ctx)
+		return c.whole(ctx, c.lists.names())
 	}
 	changed := map[string][]string{}
 	all := false
 	for _, change := range feed.Changes {
 		changed[change.Kind] = append(changed[change.Kind], change.IDs...)
-		all = all || change.Kind != "host" && change.Kind != "desired" && change.Kind != "rollout" && change.Kind != "guest"
+		all = all || change.Kind != "host" && change.Kind != "desired" && change.Kind != "rollout" && change.Kind != "guest" && change.Kind != "list"
 	}
 	if all || len(changed["host"]) > mostNamed || len(changed["desired"]) > mostNamed {
-		return c.whole(ctx)
+		return c.whole(ctx, changed["list"])
 	}
 	next := *old
 	next.position = feed.Position
@@ -88,6 +88,11 @@ func (c *Controller) advance(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(changed["list"]) > 0 {
+		if err := c.readLists(ctx); err != nil {
+			return err
+		}
+	}
 	c.documents.changed(false, changed["host"], changed["guest"])
 	c.view.Store(&next)
 	c.cutRevoked(&next, changed["host"])
@@ -96,6 +101,9 @@ func (c *Controller) advance(ctx context.Context) error {
 		c.tell(ctx, id)
 	}
 	c.tellOrdered(ctx, old, &next, changed["host"])
+	if len(changed["list"]) > 0 {
+		c.tellLists(ctx, &next, changed["list"])
+	}
 	c.driver.look()
 	if len(changed["host"])+len(changed["guest"]) > 0 {
 		c.memberships()
@@ -121,9 +129,12 @@ func (c *Controller) guestsNow(ctx context.Context, old *view, ids []string) (ma
 	return now, err
 }
 
-// whole reads all of it.
-func (c *Controller) whole(ctx context.Context) error {
+// whole reads all of it, of which some live lists are known to have changed.
+func (c *Controller) whole(ctx context.Context, lists []string) error {
 	s, err := c.Store.Snapshot(ctx)
+	if err == nil {
+		err = c.readLists(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -154,6 +165,9 @@ func (c *Controller) whole(ctx context.Context) error {
 		if all || old.desired[id] != next.desired[id] || ordered(old.hosts[id]) != ordered(next.hosts[id]) {
 			c.tell(ctx, id)
 		}
+	}
+	if len(lists) > 0 && !all {
+		c.tellLists(ctx, next, lists)
 	}
 	c.driver.look()
 	c.memberships()

@@ -249,6 +249,10 @@ func (k *kernel) Verify(context.Context) (string, error) {
 func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
 
 // Probe finds what it asks for.
+func (k *kernel) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
+	return nil, nil
+}
+
 func (k *kernel) Probe(context.Context, string) error { return nil }
 
 func (k *kernel) Probes(string) ([]string, error) {

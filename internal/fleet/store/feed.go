@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Change is what a revision changed: one of the kinds host, guest, desired, rollout, trust,
+// Change is what a revision changed: one of the kinds host, guest, desired, rollout, list, trust,
 // live and fleet, and the names of those of its kind.
 type Change struct {
 	Revision int64    `json:"-"`

@@ -209,6 +209,15 @@ alter table fleet add column moved text not null default '';
 alter table access add column binds text not null default '';
 `, `
 alter table guest add column rules text not null default '';
+`, `
+create table live_list (
+	name text not null primary key,
+	sha256 text not null,
+	previous text not null,
+	next bigint not null,
+	revision bigint not null,
+	body text not null
+);
 `}
 
 // schemaTable has one row, the version of the tables.

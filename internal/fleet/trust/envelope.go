@@ -26,6 +26,14 @@ type liveBody struct {
 	Payload     json.RawMessage `json:"payload"`
 }
 
+// documents are what those of a kind are called in errors.
+func documents(kind string) string {
+	if name, is := ListOf(kind); is {
+		return "the contents of " + name
+	}
+	return "the " + kind
+}
+
 func payloadType(kind string) string { return "application/vnd.sluice." + kind + "+json" }
 
 // dsseSigner lets package dsse sign and verify with a key of this package.
@@ -73,7 +81,7 @@ func seal(kind string, body any, by ...Signer) ([]byte, error) {
 
 // sealed is an envelope of a kind, of which nothing is verified.
 func sealed(kind string, envelope []byte) (*dsse.Envelope, error) {
-	what := "the " + kind
+	what := documents(kind)
 	if err := shaped(what, envelope, MaxEnvelope); err != nil {
 		return nil, err
 	}
@@ -89,7 +97,7 @@ func sealed(kind string, envelope []byte) (*dsse.Envelope, error) {
 
 // open verifies an envelope and decodes what is in it.
 func open(kind string, envelope []byte, keys []ed25519.PublicKey, threshold int, into any) error {
-	what := "the " + kind
+	what := documents(kind)
 	sealed, err := sealed(kind, envelope)
 	if err != nil {
 		return err
@@ -124,7 +132,7 @@ func (h *Host) Live(kind string, envelope []byte) (payload []byte, seq int64, er
 	if err := open(kind, envelope, h.view.root.live, 1, &body); err != nil {
 		return nil, 0, err
 	}
-	what := "the " + kind
+	what := documents(kind)
 	switch {
 	case body.Fleet != h.view.root.Fleet:
 		return nil, 0, foreign(what, body.Fleet, h.view.root.Fleet)

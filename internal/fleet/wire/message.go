@@ -58,6 +58,7 @@ const (
 	mostRoots    = 256
 	mostMetadata = 64 << 10
 	mostTargets  = 256 << 10
+	mostListed   = 4096
 	mostPEM      = 64 << 10
 	mostRequest  = 16 << 10
 	mostSeconds  = 24 * 60 * 60
@@ -205,6 +206,10 @@ func (r *Report) Check() error {
 			err = errors.Join(err, wrong)
 		}
 	}
+	err = errors.Join(err, count("lists", len(r.Lists), mostItems))
+	for _, l := range r.Lists {
+		err = errors.Join(err, text("list", l.Name, 1, mostShort), sha("list", l.Sha256, true), text("list's error", l.Error, 0, mostProbe))
+	}
 	for _, p := range r.Probes {
 		err = errors.Join(err, text("probe", p.Probe, 1, mostProbe), text("probe's error", p.Error, 0, mostProbe))
 	}
@@ -250,7 +255,10 @@ func (d *Desired) Check() error {
 			err = errors.Join(err, sha(name, doc.Sha256, false), number("size of "+name, doc.Size), sha("content of "+name, doc.Content, false))
 		}
 	}
-	err = errors.Join(err, count("blobs", len(d.Blobs), mostItems))
+	err = errors.Join(err, count("lists", len(d.Lists), mostItems), count("blobs", len(d.Blobs), mostItems))
+	for _, l := range d.Lists {
+		err = errors.Join(err, text("list", l.Name, 1, mostShort), envelope(l.Envelope))
+	}
 	for _, b := range d.Blobs {
 		err = errors.Join(err, bound("blob", len(b), MostPushed))
 	}
@@ -396,6 +404,13 @@ func bound(name string, n, most int) error {
 		return fmt.Errorf("%s has %d bytes, %d at most", name, n, most)
 	}
 	return nil
+}
+
+func envelope(is []byte) error {
+	if len(is) == 0 {
+		return errors.New("envelope is missing")
+	}
+	return bound("envelope", len(is), mostListed)
 }
 
 func sha(name, v string, none bool) error {

@@ -33,6 +33,8 @@ var whole = map[string]struct {
 	"Live":        {&Live{}, `{}`},
 	"LiveApplied": {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
 	"NotLive":     {&LiveApplied{}, `{"living": {}, "refused": [{"id": "a", "why": "b"}]}`},
+	"LiveList":    {&Desired{}, `{"lists": [{"name": "a", "envelope": "YQ=="}]}`},
+	"ListReport":  {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
 	"Ask":         {&Ask{}, `{"what": "facts"}`},
 	"Drain":       {&Drain{}, `{}`},
 	"Enrol":       {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
@@ -47,6 +49,8 @@ func inside(name string, all map[string]any) map[string]any {
 	switch name {
 	case "Probe":
 		return all["probes"].([]any)[0].(map[string]any)
+	case "LiveList", "ListReport":
+		return all["lists"].([]any)[0].(map[string]any)
 	case "Order":
 		return all["order"].(map[string]any)
 	case "Prefetch":
@@ -139,7 +143,7 @@ func TestBoundsOfTheDocument(t *testing.T) {
 				case field == "refused":
 					one = map[string]any{"id": "a", "why": "b"}
 				default:
-					one = map[string]any{"probe": "controller", "ok": true}
+					one = map[string]any{"probe": "controller", "ok": true, "name": "a", "envelope": "YQ=="}
 				}
 				_ = try(fmt.Sprintf("%d %s", n+1, field), func(m map[string]any) { m[field] = many(one, n+1) })
 				_ = try("", func(m map[string]any) { m[field] = many(one, n) })

@@ -131,6 +131,9 @@ type Desired struct {
 	// Labels the order by which the host has its labels, signed by the policy keys; none: its token gave them
 	Labels []byte `json:"labels,omitempty,omitzero"`
 
+	// Lists what live lists of its policy hold by now
+	Lists []LiveList `json:"lists,omitempty,omitzero"`
+
 	// Members What is signed again and again, each time with a higher number.
 	Members *Document `json:"members,omitempty"`
 
@@ -258,6 +261,21 @@ type Kind string
 // Labels What selectors ask. At most 64.
 type Labels map[string]string
 
+// ListReport A live list of the policy of a host.
+type ListReport struct {
+	// Error why what is wanted is not taken
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Name of its file in the bundle
+	Name string `json:"name"`
+
+	// Proved since when the kernel is proved to have it
+	Proved time.Time `json:"proved,omitempty,omitzero"`
+
+	// Sha256 64 digits, small.
+	Sha256 SHA256 `json:"sha256,omitempty,omitzero"`
+}
+
 // Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
 type Live struct {
 	// Envelope of the kind bans, signed by the live key
@@ -280,6 +298,15 @@ type LiveApplied struct {
 
 	// Waiting why they are not in force, all of them; empty while they are
 	Waiting string `json:"waiting,omitempty,omitzero"`
+}
+
+// LiveList defines model for LiveList.
+type LiveList struct {
+	// Envelope its SHA-256 and size, signed by the live key; it is a blob
+	Envelope []byte `json:"envelope"`
+
+	// Name of its file in the bundle
+	Name string `json:"name"`
 }
 
 // Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
@@ -383,6 +410,9 @@ type Report struct {
 
 	// Labels the SHA-256 of the order of labels that the host has taken, none if its token gave them
 	Labels string `json:"labels,omitempty,omitzero"`
+
+	// Lists the live lists of its policy
+	Lists []ListReport `json:"lists,omitempty,omitzero"`
 
 	// Mark of the policy that is in force
 	Mark string `json:"mark,omitempty,omitzero"`

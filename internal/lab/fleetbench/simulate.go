@@ -284,6 +284,10 @@ func (e *engine) Live(ctx context.Context, l *agent.Living) (*agent.Lived, error
 
 func (e *engine) Probe(context.Context, string) error { return nil }
 
+func (e *engine) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
+	return nil, nil
+}
+
 func (e *engine) Probes(string) ([]string, error) { return nil, nil }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -46,6 +46,16 @@ func addressesOf(name string, text io.Reader) (addrset.Set, error) {
 	return b.Set(), err
 }
 
+// Addresses are those of the new copy of a list, or of the old one.
+func (g *Staging) Addresses(url string) (addrset.Set, error) {
+	text, name, err := g.Open(url, 0)
+	if err != nil {
+		return addrset.Set{}, err
+	}
+	defer text.Close()
+	return addressesOf(name, text)
+}
+
 // Addresses are those of the copy of a list; no server is asked.
 func (s *Store) Addresses(url string) (addrset.Set, error) {
 	text, name, err := copyOf(url, s.path(url))

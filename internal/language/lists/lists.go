@@ -103,6 +103,17 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 	return copyOf(url, path)
 }
 
+// Copy is the copy of a list, of any age; nil where there is none. No server is asked.
+func (s *Store) Copy(url string) (io.ReadCloser, error) {
+	path := s.path(url)
+	info, err := s.info(path)
+	if err != nil || info.Fetched.IsZero() {
+		return nil, err
+	}
+	text, _, err := copyOf(url, path)
+	return text, err
+}
+
 // Put makes a text the copy of a list, unless it is that already: as somebody has fetched it
 // before, nobody knows when.
 func (s *Store) Put(url string, text []byte) error {

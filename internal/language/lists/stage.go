@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
+
+	"sluice/internal/base/fetch"
 )
 
 // Staging is copies that were fetched and are not in use yet: they take the
@@ -72,6 +75,31 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	return Fetched, nil
 }
 
+// Give takes a text for what the server of a list gave, whatever its size is.
+func (g *Staging) Give(url string, text io.Reader) error {
+	if err := os.MkdirAll(g.store.Dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(g.store.Dir, ".fetch-*")
+	if err != nil {
+		return err
+	}
+	got := &fetched{path: file.Name()}
+	_, err = io.Copy(file, io.LimitReader(text, maxCopy+1))
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		_, err = readSet(url, got.path)
+	}
+	if err != nil {
+		got.discard()
+		return err
+	}
+	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: time.Now(), Plain: true}}
+	return nil
+}
+
 // Copied is when the server last said that the copy in use of a list is current;
 // false where there is none.
 func (g *Staging) Copied(url string) (time.Time, bool) {
@@ -86,6 +114,15 @@ func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, erro
 		path = s.got.path
 	}
 	return copyOf(url, path)
+}
+
+// Copy is the new copy of a list, or the old one; nil where there is none.
+func (g *Staging) Copy(url string) (io.ReadCloser, error) {
+	if s := g.staged[url]; s != nil && s.got != nil {
+		text, _, err := copyOf(url, s.got.path)
+		return text, err
+	}
+	return g.store.Copy(url)
 }
 
 // Keep puts the new copies into the place of the old ones.

@@ -30,6 +30,7 @@ type Part struct {
 	Selector *selector.Selector `json:"-"` // nil: every host
 	Only     *selector.Selector `json:"-"` // of the guests that it is of; nil: of the host
 	Matches  bool               // it is of this host's policy
+	Live     []*Set             // its own that are live; from ReadFleet alone
 }
 
 // View is what one host is in a fleet: its labels, what the fleet's sets hold now, its guests.

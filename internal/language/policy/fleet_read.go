@@ -225,6 +225,10 @@ func (f *file) part(n *yaml.Node, name string) {
 		of.top(doc)
 		_ = own.finish()
 	}
+	if f.every {
+		at := &fleet.Parts[len(fleet.Parts)-1]
+		at.Live = slices.DeleteFunc(slices.Clone(own.policy.Sets), func(s *Set) bool { return !s.Live })
+	}
 	switch {
 	case own.scope == nil || !f.tolerant:
 		f.errs = append(f.errs, own.errs...)

@@ -178,7 +178,7 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {union: [a], within: 192.0.2.0/24}, a: [192.0.2.1]}\n"},
 			nil,
-			"fleet.yaml:4:26: within without hosts or guests",
+			"fleet.yaml:4:26: within without hosts, guests or live: true",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web, guests: role=web, within: 192.0.2.0/24}}\n"},

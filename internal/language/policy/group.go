@@ -28,9 +28,9 @@ func (f *file) groupKeys(s *Set, by map[string]source.Entry) {
 	within, bounded := by["within"]
 	switch {
 	case f.lenient:
-	case !is && bounded:
-		f.fail(f.At(within.Key), "", "within without hosts or guests")
-	case !is:
+	case !is && bounded && !s.Live:
+		f.fail(f.At(within.Key), "", "within without hosts, guests or live: true")
+	case !is: // see isLive
 	case f.policy.Fleet == nil || f.policy.Fleet.File != f.Name:
 		f.fail(f.At(k.Key), "define it in the file of the fleet, for its members are the same on every host", "a set by %s cannot be defined here", k.Name)
 	case len(s.Within) == 0:

@@ -43,7 +43,7 @@ func (f *file) set(e source.Entry) {
 		f.setKey(s, k)
 	}
 	f.setContent(e, s, by, content, len(f.errs) == before)
-	if v := f.view; v != nil && v.Lists != nil && s.URL != nil && s.Refresh == 0 {
+	if v := f.view; v != nil && v.Lists != nil && s.URL != nil && (s.Refresh == 0 || s.Live) {
 		s.File = &Word{v.Lists.Pos, filepath.Join(v.Lists.Text, SignedList(s.Name, s.URL.Text))}
 	}
 	f.after(func() { f.checkSet(s) })
@@ -85,6 +85,8 @@ func (f *file) setKey(s *Set, k source.Entry) {
 		f.endpoints(s, k.Value)
 	case "hosts", "guests":
 		f.group(s, k)
+	case "live":
+		s.Live, _ = f.Flag(k.Value, "live")
 	case "within":
 		s.Within = f.addresses(k.Value, "within")
 	case "counters":
@@ -127,6 +129,9 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 	}
 	if k, ok := by["refresh"]; ok && by["url"].Key == nil {
 		f.fail(f.At(k.Key), "", "refresh without url")
+	}
+	if s.Live {
+		f.isLive(s, by)
 	}
 	if k, ok := by["except"]; ok && by["endpoints"].Key != nil {
 		f.fail(f.At(k.Key), "", "except cannot be used with endpoints")

@@ -80,7 +80,8 @@ type Set struct {
 	Hosts      *Word      `json:",omitzero"`  // a selector of hosts of a fleet; Elements are their addresses, as the view has them
 	Guests     *Word      `json:",omitzero"`  // the same of guests
 	Own        bool       `json:",omitzero"`  // it is the host's own guests
-	Within     []Range    `json:",omitempty"` // that Hosts or Guests may have no address outside of
+	Within     []Range    `json:",omitempty"` // that Hosts, Guests or Live may have no address outside of
+	Live       bool       `json:",omitzero"`  // the controller of a fleet asks for URL, and hosts have it from there
 	Counters   bool       // a counter for each element
 	Others     bool       // another program fills it
 	Living     bool       // commands add addresses and remove them

@@ -25,6 +25,12 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 	}
 	in := Inputs{}
 	for _, s := range p.Sets {
+		if s.Live && s.File != nil {
+			if err := in.hashLive(p, s, opt.Live); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if s.File != nil {
 			if err := in.hashFile(p, s.FilePath()); err != nil {
 				return nil, err
@@ -83,6 +89,15 @@ func (in Inputs) hashFile(p *policy.Policy, path string) error {
 	}
 	defer f.Close()
 	return in.hash(fileInput(path), f)
+}
+
+func (in Inputs) hashLive(p *policy.Policy, s *policy.Set, live func(url string) (io.ReadCloser, error)) error {
+	text, _, err := openLive(p, s, live)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	return in.hash(listInput(LiveCopy(s.URL.Text)), text)
 }
 
 func (in Inputs) hashList(s *policy.Set, lists Lists) error {

@@ -20,6 +20,9 @@ type Options struct {
 	Geo func() (*geo.Database, error)
 	// Lists gives the contents of sets with a URL. Nil: they are refused.
 	Lists Lists
+	// Live gives what the controller of a fleet gave of a live list, by [LiveCopy]; nil text
+	// where it gave nothing. Nil: it never did.
+	Live func(url string) (io.ReadCloser, error)
 	// User gives the number of a user of the host. Nil: the host's own users.
 	User func(name string) (uint32, error)
 }

@@ -46,10 +46,27 @@ func (r *resolver) set(s *policy.Set) *Set {
 		add(e.Range)
 	}
 	switch {
+	case s.Live && s.File != nil:
+		r.live(s, add)
 	case s.File != nil:
 		r.file(s, add)
 	case s.URL != nil:
 		r.list(s, add)
+	}
+	if s.Live && len(s.Within) > 0 {
+		var within addrset.Builder
+		for _, w := range s.Within {
+			within.AddRange(w.Range)
+		}
+		bounds := within.Set()
+		all := b.Set().Intersect(bounds)
+		b = addrset.Builder{}
+		b.AddSet(all)
+		for i := len(written) - 1; i >= 0; i-- {
+			if !bounds.ContainsSet(addrset.Of(written[i])) {
+				written = append(written[:i], append(addrset.Of(written[i]).Intersect(bounds).Ranges(), written[i+1:]...)...)
+			}
+		}
 	}
 	out.Living = out.Living || s.File != nil && exact > 0 && exact <= editedInPlace
 	r.countries(s, addSet)
@@ -108,6 +125,33 @@ func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {
 	}
 	defer text.Close()
 	r.text(s.URL.Pos, listInput(s.URL.Text), name, text, add)
+}
+
+// LiveCopy is what the copy of a live list is called that its fleet's controller gave, beside
+// one that a server gave for the same URL.
+func LiveCopy(url string) string { return "live " + url }
+
+// openLive opens what the controller gave of a live list last, or what was signed with the
+// policy where it gave nothing yet.
+func openLive(p *policy.Policy, s *policy.Set, live func(url string) (io.ReadCloser, error)) (text io.ReadCloser, name string, err error) {
+	if live != nil {
+		text, err = live(LiveCopy(s.URL.Text))
+	}
+	if text != nil || err != nil {
+		return text, s.Name, err
+	}
+	text, err = p.Open(s.FilePath())
+	return text, s.FilePath(), err
+}
+
+func (r *resolver) live(s *policy.Set, add func(addrset.Range)) {
+	text, name, err := openLive(r.out.Policy, s, r.opt.Live)
+	if err != nil {
+		r.fail(s.URL.Pos, "cannot read the list: "+err.Error(), "")
+		return
+	}
+	defer text.Close()
+	r.text(s.URL.Pos, listInput(LiveCopy(s.URL.Text)), name, text, add)
 }
 
 // text reads a list; input is what it is among the inputs.

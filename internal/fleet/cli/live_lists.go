@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+)
+
+func newLists() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lists",
+		Short: "Say how the live lists are, and on how many hosts",
+		Long: `Lists the live lists of the policies that hosts are to run: how old each is, whether its
+server gives what is good, and on how many of the hosts whose policy has it the kernel is
+proved to hold it. A host that does not take a list is named, with why: whom it would cut.
+
+Exit status: 0 all are well, 1 one fails, or a host does not take it, 2 bad use, or no
+controller answers.`,
+		Example: "  sluice-controller lists\n  sluice-controller lists --json | jq '.lists[] | select(.failure)'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := controllerOf(cmd).Lists(cmd.Context())
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				if err := command.PrintJSON(cmd.OutOrStdout(), found); err != nil {
+					return err
+				}
+			} else {
+				printLists(cmd.OutOrStdout(), found.Lists, time.Now())
+			}
+			for _, l := range found.Lists {
+				if l.Failure != "" || len(l.Refused) > 0 {
+					return command.ErrFound
+				}
+			}
+			return nil
+		},
+	}
+	addController(cmd)
+	cmd.AddCommand(newListsRefresh(), newListsUndo())
+	return cmd
+}
+
+func newListsRefresh() *cobra.Command {
+	var how api.ListRefresh
+	cmd := &cobra.Command{
+		Use:   "refresh SET",
+		Short: "Ask the server of a live list now",
+		Long: `Asks the server of the live list of a set now, and gives hosts what is new of it. What is
+no list is refused, as is one whose size can hardly be meant (see "sluice refresh --help")
+and one that bans an address of a controller, of a host of the fleet, or of a router or
+name server of one; hosts stay as they are then.
+
+After "lists undo" the server is asked again from now on.
+
+Exit status: 0 the list is what the server has, 2 it was refused, bad use, or no controller
+answers.`,
+		Example: "  sluice-controller lists refresh scanners\n  sluice-controller lists refresh scanners --allow-cut",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := controllerOf(cmd).RefreshList(cmd.Context(), args[0], how)
+			return changedList(cmd, l, err)
+		},
+	}
+	addController(cmd)
+	cmd.Flags().BoolVar(&how.Force, "force", false, "take it whatever its size is")
+	cmd.Flags().BoolVar(&how.AllowCut, "allow-cut", false, "also where it bans what the fleet is known to need, or hosts would cut live connections")
+	return cmd
+}
+
+func newListsUndo() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "undo SET",
+		Short: "Go back to what a live list held before",
+		Long: `Gives hosts what the live list of a set held before its last change. Its server is not
+asked any more then, until "lists refresh". A second undo takes the first one back.
+
+Exit status: 0 fine, 2 there is nothing to go back to, bad use, or no controller answers.`,
+		Example: "  sluice-controller lists undo scanners",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := controllerOf(cmd).UndoList(cmd.Context(), args[0])
+			return changedList(cmd, l, err)
+		},
+	}
+	addController(cmd)
+	return cmd
+}
+
+func changedList(cmd *cobra.Command, l *api.LiveListState, err error) error {
+	if err != nil {
+		err = hinted(err)
+		switch {
+		case strings.Contains(err.Error(), "it would cut "):
+			err = fmt.Errorf("%w\nhint: --allow-cut takes it all the same", err)
+		case strings.Contains(err.Error(), "so the copy stays"):
+			err = fmt.Errorf("%w\nhint: --force takes it whatever its size is", err)
+		}
+		return err
+	}
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), l)
+	}
+	printLists(cmd.OutOrStdout(), []api.LiveListState{*l}, time.Now())
+	return nil
+}
+
+func printLists(w io.Writer, all []api.LiveListState, now time.Time) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no policy that hosts are to run has a live list")
+		return
+	}
+	age := func(at time.Time) string {
+		if at.IsZero() {
+			return "-"
+		}
+		return english.Duration(max(now.Sub(at), 0).Truncate(time.Second))
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, l := range all {
+		state := command.Paint(w, "32", "fine")
+		switch {
+		case l.Failure != "":
+			state = command.Paint(w, "31", "fails") + " for " + age(l.Failing)
+		case l.Undone:
+			state = command.Paint(w, "33", "undone")
+		case l.Sha256 == "":
+			state = "as it was signed"
+		}
+		what := "-"
+		if l.Sha256 != "" {
+			what = fmt.Sprintf("%s, changed %s ago", english.Plural(l.Prefixes, "prefix"), age(l.Changed))
+		}
+		checked := "never checked"
+		if !l.Checked.IsZero() {
+			checked = "checked " + age(l.Checked) + " ago"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\tproved on %d of %s\n", l.Set, state, what, checked, l.Proved, english.Plural(l.Hosts, "host"))
+	}
+	_ = table.Flush()
+	for _, l := range all {
+		if l.Failure != "" {
+			fmt.Fprintf(w, "%s: %s\n", l.Set, command.PlainName(l.Failure))
+		}
+		if l.LeftOut > 0 {
+			fmt.Fprintf(w, "%s: %s outside of what the set may hold left out\n", l.Set, english.Plural(l.LeftOut, "range"))
+		}
+		for _, r := range l.Refused {
+			fmt.Fprintf(w, "%s: %s does not take it: %s\n", l.Set, r.Host, command.PlainName(r.Why))
+		}
+	}
+}
