@@ -38,10 +38,11 @@ hosts are to run, of who may enrol, and of what was signed.
 		Args:    cobra.NoArgs,
 		RunE:    help,
 	}
-	verify, export := newAuditVerify(), newAuditExport()
-	addDatabase(verify)
-	addDatabase(export)
-	cmd.AddCommand(newAuditList(), verify, export)
+	cmd.AddCommand(newAuditList())
+	for _, c := range []*cobra.Command{newAuditVerify(), newAuditExport(), newAuditPrune()} {
+		addDatabase(c)
+		cmd.AddCommand(c)
+	}
 	return cmd
 }
 
@@ -107,23 +108,24 @@ func listAudit(cmd *cobra.Command, _ []string) error {
 
 func newAuditVerify() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "verify",
+		Use:   "verify [FILE]...",
 		Short: "Verify that no entry of the audit was changed, dropped or moved",
 		Long: `Reads the whole audit and says which entries were changed, dropped, put in or moved.
 Who can write to the database can write all entries anew, with hashes that fit, or
 restore an older copy: that shows against the head (SEQ:HASH) that this command printed
-once, and that the timestamps on the hosts hold: give it with --head.
+once, and that the timestamps on the hosts hold: give it with --head. Of entries that
+"audit prune" has removed it reads the FILEs, in their order.
 ` + auditDatabase + `
 Exit status: 0 whole, 1 not what it was, 2 bad use, or the database cannot be read.`,
 		Example: "  sluice-controller audit verify\n  sluice-controller audit verify --head 41:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
-		Args:    cobra.NoArgs,
+		Args:    cobra.ArbitraryArgs,
 		RunE:    onDatabase(verifyAudit),
 	}
 	cmd.Flags().StringArray("head", nil, "`SEQ:HASH` that was kept elsewhere; may be given several times")
 	return cmd
 }
 
-func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []string) error {
+func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, args []string) error {
 	texts, _ := cmd.Flags().GetStringArray("head")
 	kept := make([]store.Head, len(texts))
 	for i, text := range texts {
@@ -132,7 +134,7 @@ func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []st
 			return fmt.Errorf("--head: %w", err)
 		}
 	}
-	r, err := s.Verify(ctx, kept...)
+	r, err := s.VerifyWith(ctx, exportedIn(args), kept...)
 	if err != nil {
 		return err
 	}
@@ -142,6 +144,8 @@ func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, _ []st
 		if err := command.PrintJSON(w, r); err != nil {
 			return err
 		}
+	case len(r.Findings) == 0 && r.Floor.Seq > 0 && len(args) == 0:
+		fmt.Fprintf(w, "the audit is whole behind entry %d, which was taken elsewhere: %s, head %s\n", r.Floor.Seq, english.Plural(int(r.Entries), "entry"), r.Head)
 	case len(r.Findings) == 0:
 		fmt.Fprintf(w, "the audit is whole: %s, head %s\n", english.Plural(int(r.Entries), "entry"), r.Head)
 	default:

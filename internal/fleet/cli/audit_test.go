@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -146,4 +147,36 @@ func TestAuditList(t *testing.T) {
 			t.Errorf("%s: %s", line, errOut)
 		}
 	}
+}
+
+// TestAuditPrune: what was taken to files is verified with what is left.
+func TestAuditPrune(t *testing.T) {
+	f, end := lives(t)
+	end()
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "1.jsonl"), filepath.Join(dir, "2.jsonl")
+	for _, wrong := range []string{"0", "-1", "99999"} {
+		_, errOut := run(t, 2, "audit", "prune", "--dir", f.dir, "--upto", wrong, one)
+		has(t, errOut, "--upto "+wrong+": the audit has entries 1 to ")
+	}
+	out, _ := run(t, 0, "audit", "prune", "--dir", f.dir, "--upto", "2", one)
+	has(t, out, "2 entries, which the database has no more; the last is 2:")
+	_, errOut := run(t, 2, "audit", "prune", "--dir", f.dir, "--upto", "3", one)
+	has(t, errOut, "nothing is written over")
+	run(t, 0, "audit", "prune", "--dir", f.dir, "--upto", "3", two)
+	out, _ = run(t, 0, "audit", "verify", "--dir", f.dir)
+	has(t, out, "the audit is whole behind entry 3, which was taken elsewhere")
+	out, _ = run(t, 0, "audit", "verify", "--dir", f.dir, one, two)
+	has(t, out, "the audit is whole: ")
+	out, _ = run(t, 1, "audit", "verify", "--dir", f.dir, two)
+	has(t, out, "entries 1 to 2 are missing")
+	out, _ = run(t, 1, "audit", "verify", "--dir", f.dir, one)
+	has(t, out, "ends with entry 2, and entry 3 was the last one that was removed")
+	text, err := os.ReadFile(one)
+	ok(t, err)
+	ok(t, os.WriteFile(one, bytes.Replace(text, []byte("example.net"), []byte("example.org"), 1), 0o600))
+	out, _ = run(t, 1, "audit", "verify", "--dir", f.dir, one, two)
+	has(t, out, "entry 1 was changed")
+	defer f.serve(t)() // the controller goes on, and a backup is whole
+	run(t, 0, "backup", "--dir", f.dir, filepath.Join(dir, "fleet.backup"))
 }

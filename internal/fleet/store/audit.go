@@ -103,3 +103,27 @@ func (s *Store) entries(ctx context.Context, q querier, f func(Entry) error, whe
 		return f(e)
 	}, `select seq, at, who, what, diff, previous, hash from audit`+where, args...)
 }
+
+// auditPrune is what the entry is called that says that older ones were removed.
+const auditPrune = "audit.prune"
+
+// PruneAudit removes the entries up to one that the audit has, of which the caller has a copy.
+// The entry that tells of it names that one, so the chain goes on behind it.
+func (s *Store) PruneAudit(ctx context.Context, who string, upto Head) (removed int64, err error) {
+	return removed, s.write(ctx, func(t *tx) error {
+		var hash string
+		if err := t.one([]any{&hash}, `select hash from audit where seq = $1`, upto.Seq); err != nil {
+			return fmt.Errorf("entry %d of the audit: %w", upto.Seq, err)
+		}
+		if hash != upto.Hash {
+			return fmt.Errorf("entry %d of the audit: %w", upto.Seq, ErrConflict)
+		}
+		if removed, err = t.do(`delete from audit where seq <= $1`, upto.Seq); err != nil {
+			return err
+		}
+		if _, err := t.do(`update fleet set audit_floor = $1, audit_floor_hash = $2 where id = 1`, upto.Seq, upto.Hash); err != nil {
+			return err
+		}
+		return t.tell(who, auditPrune, map[string]any{"upto": upto, "removed": removed})
+	})
+}

@@ -196,3 +196,39 @@ func TestDamagedFeed(t *testing.T) {
 		same(t, "whole behind it", feed.Whole, false)
 	})
 }
+
+// TestPruneAudit: what was removed is named in the chain, and what nobody removed so is missed.
+func TestPruneAudit(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		fleet(t, s)
+		enrolled(t, s, "web-1", "web-2", "web-3")
+		all := good[[]Entry](t)(s.Audit(ctx, 0, 1000))
+		head := func(i int) Head { return Head{all[i].Seq, all[i].Hash} }
+		_, err := s.PruneAudit(ctx, operator, Head{2, all[0].Hash})
+		is(t, "another entry", err, ErrConflict)
+		same(t, "removed", good[int64](t)(s.PruneAudit(ctx, operator, head(1))), 2)
+		same(t, "removed", good[int64](t)(s.PruneAudit(ctx, operator, head(2))), 1)
+		report := good[Report](t)(s.Verify(ctx, head(1), head(2), head(3)))
+		same(t, "findings", report.Findings, []Finding{})
+		same(t, "floor", report.Floor, head(2))
+		same(t, "entries", report.Entries, int64(len(all)-3+2))
+		for i := range 4 {
+			same(t, "an older head", good[Standing](t)(s.Known(ctx, head(i))), Same)
+		}
+		same(t, "another head", good[Standing](t)(s.Known(ctx, Head{3, all[0].Hash})), Forked)
+		if r := good[Report](t)(s.Verify(ctx, Head{3, all[0].Hash})); len(r.Findings) != 1 {
+			t.Errorf("%+v", r.Findings)
+		}
+		for _, by := range []string{
+			`delete from audit where seq = 4`, `update fleet set audit_floor = 4, audit_floor_hash = '` + all[3].Hash + `'`,
+		} { // somebody removes one more, and says so where he can
+			_, err := s.writer.ExecContext(ctx, by)
+			is(t, by, err, nil)
+			if r := good[Report](t)(s.Verify(ctx)); len(r.Findings) == 0 {
+				t.Errorf("after %s nothing is found", by)
+			}
+		}
+	})
+}

@@ -25,6 +25,8 @@ type Fleet struct {
 	Position
 	Created time.Time `json:"created"`
 	Head    Head      `json:"head"`
+	// Floor is the last entry of the audit that was taken elsewhere and removed.
+	Floor Head `json:"floor,omitzero"`
 }
 
 // Create makes the one fleet of a database that has none, else ErrExists.
@@ -62,8 +64,8 @@ func (s *Store) fleetRow(ctx context.Context, q querier) (f Fleet, moved string,
 		}
 	}
 	var created int64
-	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash, &moved},
-		`select name, incarnation, revision, created, audit_seq, audit_hash, moved from fleet where id = 1`)
+	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash, &f.Floor.Seq, &f.Floor.Hash, &moved},
+		`select name, incarnation, revision, created, audit_seq, audit_hash, audit_floor, audit_floor_hash, moved from fleet where id = 1`)
 	f.Created = moment(created)
 	return f, moved, err
 }

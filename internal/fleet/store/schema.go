@@ -218,6 +218,9 @@ create table live_list (
 	revision bigint not null,
 	body text not null
 );
+`, `
+alter table fleet add column audit_floor bigint not null default 0;
+alter table fleet add column audit_floor_hash text not null default '';
 `}
 
 // schemaTable has one row, the version of the tables.

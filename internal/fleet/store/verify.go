@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -9,6 +10,7 @@ import (
 // Report is what [Store.Verify] found.
 type Report struct {
 	Entries  int64     `json:"entries"`
+	Floor    Head      `json:"floor,omitzero"` // up to here they were removed
 	Head     Head      `json:"head"`
 	Findings []Finding `json:"findings"` // none: the audit is whole
 	More     int64     `json:"more"`     // findings that are left out
@@ -27,13 +29,30 @@ const mostFindings = 100
 // can write to the database can write all of it anew, with a new head; that only those
 // heads show that somebody has kept elsewhere, as agents have in their timestamps.
 func (s *Store) Verify(ctx context.Context, kept ...Head) (Report, error) {
+	return s.VerifyWith(ctx, nil, kept...)
+}
+
+// VerifyWith is Verify of those entries too that were removed, which exported gives in their
+// order, or of some of their end; nil: of none.
+func (s *Store) VerifyWith(ctx context.Context, exported func(func(Entry) error) error, kept ...Head) (Report, error) {
 	r := Report{Findings: []Finding{}}
 	err := s.consistent(ctx, func(q querier) error {
 		f, _, err := s.fleetRow(ctx, q)
 		if err != nil {
 			return err
 		}
-		c := checker{report: &r, kept: kept}
+		r.Floor = f.Floor
+		c := checker{report: &r, kept: kept, last: f.Floor, floor: f.Floor}
+		if exported != nil {
+			c.last = Head{}
+			if err := exported(c.entry); err != nil {
+				return err
+			}
+			if c.last != f.Floor {
+				c.found(c.last.Seq, "what was taken elsewhere ends with entry %d, and entry %d was the last one that was removed, with SHA-256 %s", c.last.Seq, f.Floor.Seq, orNone(f.Floor.Hash))
+			}
+			c.last = f.Floor
+		}
 		if err := s.entries(ctx, q, c.entry, ` order by seq`); err != nil {
 			return err
 		}
@@ -49,6 +68,8 @@ type checker struct {
 	kept   []Head
 	last   Head // as the last entry was read
 	bad    bool // it was found to be changed
+	floor  Head
+	told   bool // an entry says of the floor that all up to there were removed
 }
 
 func (c *checker) found(seq int64, format string, args ...any) {
@@ -82,6 +103,12 @@ func (c *checker) entry(e Entry) error {
 	case !bad && e.Seq == c.last.Seq+1 && e.Previous != c.last.Hash:
 		c.found(e.Seq, "entry %d follows another entry %d than the one that is there: that one was changed, with a new hash, or this one put in", e.Seq, c.last.Seq)
 	}
+	if e.What == auditPrune {
+		var upto struct {
+			Upto Head `json:"upto"`
+		}
+		c.told = c.told || json.Unmarshal(e.Diff, &upto) == nil && upto.Upto == c.floor
+	}
 	for _, h := range c.kept {
 		if h.Seq == e.Seq && h.Hash != e.Hash {
 			c.found(e.Seq, "entry %d has SHA-256 %s, and somebody kept it with %s: the audit was written anew, or two histories begin here", e.Seq, orNone(e.Hash), h.Hash)
@@ -93,6 +120,14 @@ func (c *checker) entry(e Entry) error {
 
 func (c *checker) end(head Head) {
 	c.report.Head = head
+	if c.floor.Seq > 0 && !c.told {
+		c.found(c.floor.Seq, "entries up to %d are missing, and no entry says that they were removed", c.floor.Seq)
+	}
+	for _, h := range c.kept {
+		if h.Seq == c.floor.Seq && h.Hash != c.floor.Hash {
+			c.found(h.Seq, "entry %d was removed with SHA-256 %s, and somebody kept it with %s", h.Seq, c.floor.Hash, h.Hash)
+		}
+	}
 	switch {
 	case c.last.Seq < head.Seq:
 		c.missing(c.last.Seq+1, head.Seq)
@@ -131,6 +166,19 @@ func (s *Store) Known(ctx context.Context, head Head) (Standing, error) {
 	}
 	var hash string
 	err := s.one(ctx, s.reader, []any{&hash}, `select hash from audit where seq = $1`, head.Seq)
+	if errors.Is(err, ErrNotFound) {
+		f, err := s.Fleet(ctx)
+		switch {
+		case err != nil:
+			return Same, err
+		case head.Seq < f.Floor.Seq: // only the entries that were taken elsewhere say more
+			return Same, nil
+		case head == f.Floor:
+			return Same, nil
+		case head.Seq == f.Floor.Seq:
+			return Forked, nil
+		}
+	}
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Older, nil
