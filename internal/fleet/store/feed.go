@@ -39,10 +39,7 @@ func (s *Store) Changes(ctx context.Context, after int64) (feed Feed, err error)
 				return err
 			}
 			var changes []Change
-			if json.Unmarshal([]byte(entries), &changes) != nil { // somebody has changed it by hand
-				feed.Whole = true
-				return nil
-			}
+			feed.Whole = feed.Whole || json.Unmarshal([]byte(entries), &changes) != nil // somebody has changed it by hand
 			for _, c := range changes {
 				c.Revision = revision
 				feed.Changes = append(feed.Changes, c)
