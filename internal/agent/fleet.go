@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -99,7 +101,7 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 		return nil, err
 	}
 	e := &fleetEngine{space: s}
-	n := &fleet.Network{Dir: dir, Host: is.Host, Trust: believed, Addresses: is.Controllers, Dialer: s.at.Dial}
+	n := &fleet.Network{Dir: dir, Host: is.Host, Trust: believed, Addresses: is.Controllers, Dialer: e.dial}
 	if err := n.Open(); err != nil {
 		return nil, err
 	}
@@ -137,6 +139,17 @@ func (s *space) found(findings []apply.Finding) {
 type fleetEngine struct {
 	*space
 	judged *engine.Subject // by which bans were judged last; of the goroutine inside of the namespace
+	dialed sync.Map        // of netip.Addr: where controllers were reached
+}
+
+func (e *fleetEngine) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := e.at.Dial(ctx, network, address)
+	if err == nil {
+		if to, is := c.RemoteAddr().(*net.TCPAddr); is {
+			e.dialed.Store(to.AddrPort().Addr().Unmap(), nil)
+		}
+	}
+	return c, err
 }
 
 // byFleet is who has changed the firewall.

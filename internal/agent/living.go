@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -105,7 +107,20 @@ func (e *fleetEngine) bounds(generation int) (*apply.FleetBounds, error) {
 		return nil, fmt.Errorf("the policy that runs, %s, is none of the fleet", p.File)
 	}
 	return &apply.FleetBounds{Most: mostOf(p.Fleet.Bans), May: func(what addrset.Range, length time.Duration) error {
-		return p.MayBan(what, length)
+		if err := p.MayBan(what, length); err != nil {
+			if at := (*policy.Error)(nil); errors.As(err, &at) {
+				err = fmt.Errorf("%s: %s", at.Pos, at.Message)
+			}
+			return err
+		}
+		var cut error
+		e.dialed.Range(func(a, _ any) bool {
+			if at := a.(netip.Addr); what.Contains(at) {
+				cut = fmt.Errorf("a controller of the fleet is at %s", at)
+			}
+			return cut == nil
+		})
+		return cut
 	}}, nil
 }
 
