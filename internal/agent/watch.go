@@ -41,17 +41,29 @@ func (s *space) watch() error {
 			return worked[*engine.Verified](ctx, s, work.Order{Operation: "verify", Beside: true})
 		},
 	}
-	if s.Restores {
-		w.Restore = func(ctx context.Context, why string) error {
-			by := apply.Author{Via: "agent"}
-			if err := by.Because(why); err != nil {
-				s.note(err)
-			}
-			_, err := worked[*apply.Outcome](ctx, s, work.Order{Operation: "restore", Wait: restoreWait, By: by})
-			return err
+	w.Restores = s.putsBack
+	w.Restore = func(ctx context.Context, why string) error {
+		by := apply.Author{Via: "agent"}
+		if err := by.Because(why); err != nil {
+			s.note(err)
 		}
+		_, err := worked[*apply.Outcome](ctx, s, work.Order{Operation: "restore", Wait: restoreWait, By: by})
+		if m := s.inFleet.Load(); m != nil && err == nil {
+			m.PutBack()
+		}
+		return err
 	}
 	return w.Run(s.ctx)
+}
+
+// putsBack says whether what somebody changed is put back: the agent's file or a part of the
+// fleet says so.
+func (s *space) putsBack() bool {
+	if s.Restores {
+		return true
+	}
+	running, err := s.Host.Running(nil)
+	return err == nil && running.Policy.Fleet != nil && running.Policy.Fleet.Restore
 }
 
 // place is one among those who prove.

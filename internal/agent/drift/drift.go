@@ -27,7 +27,9 @@ type Watcher struct {
 	Verify func(context.Context) (*engine.Verified, error)
 	// Restore puts back what should run; nil: nobody does.
 	Restore func(ctx context.Context, why string) error
-	Alert   func(apply.Alert)
+	// Restores says whether it is put back now; nil: it always is.
+	Restores func() bool
+	Alert    func(apply.Alert)
 	// Found is told what differs each time that it was looked; nil: nobody is.
 	Found func([]apply.Finding)
 	Note  func(error)

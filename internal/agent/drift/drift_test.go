@@ -32,6 +32,7 @@ type host struct {
 	client       *testnet.Namespace
 	file         string
 	restores     bool
+	keeps        atomic.Bool  // though it restores
 	busy         atomic.Int32 // so many looks find somebody at work
 	alerts       chan apply.Alert
 	duringVerify func()
@@ -105,8 +106,9 @@ func (h *host) begin() {
 			}
 			return v, err
 		},
-		Alert: func(a apply.Alert) { h.alerts <- a },
-		Note:  func(err error) { h.t.Log("noted:", err) },
+		Restores: func() bool { return !h.keeps.Load() },
+		Alert:    func(a apply.Alert) { h.alerts <- a },
+		Note:     func(err error) { h.t.Log("noted:", err) },
 	}
 	if h.restores {
 		w.Restore = func(ctx context.Context, _ string) error {
@@ -463,6 +465,17 @@ func TestRestore(t *testing.T) {
 	h.next(alert.Drift)
 	h.next(alert.Restored)
 	h.wantPorts(80, 7000)
+
+	// Where it is not to be put back just then, it is told alone.
+	h.keeps.Store(true)
+	h.net.Nft("flush ruleset")
+	h.next(alert.Drift)
+	h.wantPorts(80, 81, 7000)
+	if _, err := h.Restore(ctx, apply.Restoring{}); err != nil {
+		t.Fatal(err)
+	}
+	h.next(alert.Over)
+	h.keeps.Store(false)
 
 	// A trial is not ended by it.
 	if err := os.WriteFile(h.file, []byte(strings.ReplaceAll(policy, "tcp/80", "tcp/81")), 0o600); err != nil {

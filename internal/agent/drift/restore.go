@@ -17,7 +17,7 @@ import (
 // says whether it did anything.
 func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
 	mends := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return f.Kind.Mends() })
-	if w.Restore == nil || !mends || !g.Restores || !w.state.Stopped.IsZero() {
+	if w.Restore == nil || !mends || !g.Restores || !w.state.Stopped.IsZero() || w.Restores != nil && !w.Restores() {
 		return false
 	}
 	why := "drift"

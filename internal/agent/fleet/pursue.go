@@ -343,6 +343,16 @@ func (m *Member) reprove(ctx context.Context) {
 	m.Found(differs)
 }
 
+// PutBack is to be called when what was found last to differ was put back.
+func (m *Member) PutBack() {
+	m.once.Do(m.begun)
+	m.report(func(r *wire.Report) {
+		if r.Drift != "" {
+			r.Restored, r.Undone = Now().Truncate(time.Second), r.Drift
+		}
+	})
+}
+
 // foundTime is how often a host without drift says so again.
 const foundTime = time.Hour
 

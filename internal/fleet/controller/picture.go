@@ -93,11 +93,17 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	case r.Proved.IsZero():
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not proved: %s", d.Bundle, said(r.Error)), k.since
 	}
-	if r.Error != "" {
+	switch {
+	case r.Error != "":
 		reason = "it takes nothing new: " + r.Error
+	case !r.Restored.IsZero() && now.Sub(r.Restored) < undoneTime:
+		reason = fmt.Sprintf("%s ago it put back what somebody had changed: %s", english.Duration(now.Sub(r.Restored).Truncate(time.Second)), r.Undone)
 	}
 	return api.Proved, reason, r.Proved
 }
+
+// undoneTime is how long it is told that a host has put something back.
+const undoneTime = 24 * time.Hour
 
 func begun(s wire.State) string {
 	if s == wire.StateNone {

@@ -63,6 +63,8 @@ type proof struct {
 	Verified    time.Time `json:"verified,omitzero"`
 	Drift       string    `json:"drift,omitempty"`
 	Drifts      time.Time `json:"drifts,omitzero"`
+	Restored    time.Time `json:"restored,omitzero"`
+	Undone      string    `json:"undone,omitempty"`
 	Settled     int64     `json:"settled,omitempty"`
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Members     string    `json:"members,omitempty"`
@@ -101,7 +103,7 @@ func (s *statuses) load(ctx context.Context, from *store.Store) error {
 			Order:  wire.Order{Incarnation: p.Incarnation, Revision: is.Revision},
 			Bundle: is.Bundle, Rollout: is.Rollout, State: wire.State(is.State), Error: is.Reason,
 			Running: p.Running, Mark: is.Mark, Generation: is.Generation, Proved: p.Proved, Verified: p.Verified, Drift: p.Drift,
-			Members: p.Members, Guests: p.Guests,
+			Members: p.Members, Guests: p.Guests, Restored: p.Restored, Undone: p.Undone,
 		}
 	}
 	return nil
@@ -334,7 +336,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store, now time.Time) 
 	var rows []store.Status
 	for host := range unsaid {
 		k := s.of[host]
-		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.settled, k.report.Order.Incarnation, k.report.Members, k.report.Guests})
+		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.report.Restored, k.report.Undone, k.settled, k.report.Order.Incarnation, k.report.Members, k.report.Guests})
 		if err != nil {
 			s.mutex.Unlock()
 			return err

@@ -196,12 +196,12 @@ func (h *Hello) Check() error {
 // Check says what openapi.yaml does not allow.
 func (r *Report) Check() error {
 	err := errors.Join(r.Order.Check(), number("rollout", r.Rollout), number("bundle", r.Bundle), number("running", r.Running),
-		text("mark", r.Mark, 0, mostShort), text("generation", r.Generation, 0, mostShort), text("drift", r.Drift, 0, mostText), text("error", r.Error, 0, mostText),
+		text("mark", r.Mark, 0, mostShort), text("generation", r.Generation, 0, mostShort), text("drift", r.Drift, 0, mostText), text("undone", r.Undone, 0, mostText), text("error", r.Error, 0, mostText),
 		count("probes", len(r.Probes), mostItems), sha("labels", r.Labels, true), sha("members", r.Members, true), sha("guests", r.Guests, true))
 	if !r.State.Valid() {
 		err = errors.Join(err, fmt.Errorf("there is no state %.40q", r.State))
 	}
-	for _, at := range []time.Time{r.Proved, r.Verified} {
+	for _, at := range []time.Time{r.Proved, r.Verified, r.Restored} {
 		if _, wrong := at.MarshalText(); wrong != nil {
 			err = errors.Join(err, wrong)
 		}

@@ -429,6 +429,9 @@ type Report struct {
 	// Proved since when what is in force is proved to be what running says for this host; none while it is not
 	Proved time.Time `json:"proved,omitempty,omitzero"`
 
+	// Restored when the host put back last what somebody had changed
+	Restored time.Time `json:"restored,omitempty,omitzero"`
+
 	// Rollout the roll-out that it answers
 	Rollout int64 `json:"rollout,omitempty,omitzero"`
 
@@ -437,6 +440,9 @@ type Report struct {
 
 	// State Where a host is with a bundle: it has its files (fetched); they compile and keep what the host's guard says (checked); in force, to be undone unless confirmed (pending); the kernel is proved to do it (proved); it stays (confirmed); it was not put in force (refused); it was, and was undone (reverted); nothing of it is here yet (none).
 	State State `json:"state"`
+
+	// Undone what that was
+	Undone string `json:"undone,omitempty,omitzero"`
 
 	// Verified when it was proved last
 	Verified time.Time `json:"verified,omitempty,omitzero"`

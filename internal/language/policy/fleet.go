@@ -21,6 +21,9 @@ type Fleet struct {
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
 	Access     []Access
+	// Drift is where a part of the host says what becomes of rules that somebody changed.
+	Drift   Pos
+	Restore bool // they are put back
 }
 
 // Part is a file of a fleet's policy.

@@ -65,6 +65,17 @@ func (f *file) widest(n *yaml.Node, b *BanBounds) {
 	}
 }
 
+// drift reads what becomes of rules that somebody changed on a host of a part.
+func (f *file) drift(e source.Entry) {
+	fleet := f.policy.Fleet
+	if fleet == nil { // a part alone
+		fleet = &Fleet{}
+	}
+	if f.Once(e, &fleet.Drift) {
+		fleet.Restore = f.Either(e, "report", "restore")
+	}
+}
+
 // MayBan says why the fleet forbids its controller a ban for a time, 0 being for good, as an
 // *Error.
 func (p *Policy) MayBan(what addrset.Range, length time.Duration) error {

@@ -106,3 +106,27 @@ func TestFleetBoundsErrors(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+// What becomes of rules that somebody changed, one part of a host says.
+func TestDriftOfPart(t *testing.T) {
+	load := func(base, web string) (*Policy, error) {
+		return (Reading{Texts: changed(map[string]string{"parts/10-base.yaml": fleetTexts["parts/10-base.yaml"] + base, "parts/60-web.yaml": fleetTexts["parts/60-web.yaml"] + web}), View: &View{Host: "edge-1"}}).Load("fleet.yaml")
+	}
+	for _, test := range []struct {
+		base, web string
+		want      bool
+	}{{"", "", false}, {"drift: report\n", "", false}, {"", "drift: restore\n", true}} {
+		if p, err := load(test.base, test.web); err != nil || p.Fleet.Restore != test.want {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+	for _, test := range [][3]string{
+		{"drift: report\n", "drift: restore\n", "parts/60-web.yaml:4:1: drift is already set, see parts/10-base.yaml:4:8"},
+		{"drift: mend\n", "", "parts/10-base.yaml:4:8: "},
+		{"only: guests app=shop\ndrift: restore\n", "", "drift cannot stand in"},
+	} {
+		if _, err := load(test[0], test[1]); err == nil && !strings.HasPrefix(test[0], "only") || err != nil && !strings.Contains(err.Error(), test[2]) {
+			t.Errorf("%q: %v", test, err)
+		}
+	}
+}

@@ -114,5 +114,6 @@ var fleetShapes = []*source.Shape{
 	},
 	{Name: "enforce", What: "enforce", Doc: "`forward`: what comes by the interface of a guest from an address that is not its own is dropped in `input` and `forward`, before bans and whatever flow it says to be of. Link-local sources, and those of who has no address yet, are any guest's.", Text: source.OneOf("forward"), Examples: []string{"forward"}},
 	{Name: "public", What: "public", Doc: "`map`: as by a line of `nat` before the others, `map PUBLIC to ADDRESS`, the first public address of a family to the guest's first of it, and so on.", Text: source.OneOf("map"), Examples: []string{"map"}},
+	{Name: "drift", What: "drift", Doc: "`report`: the host reports what differs. `restore`: it puts back what the policy says too, three times in ten minutes, and then no more until somebody applies or restores.", Text: source.OneOf("report", "restore"), Examples: []string{"restore"}},
 	{Name: "members", What: "members", Doc: "Addresses by the names of sets.", Values: "addresses", Null: true, Examples: []string{"{web: [203.0.113.5, \"2001:db8:7::5\"]}"}},
 }

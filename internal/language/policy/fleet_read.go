@@ -19,7 +19,7 @@ import (
 )
 
 // partKeys are those of a policy that only a part of a fleet may have.
-var partKeys = []string{"hosts", "requires", "guests", "only"}
+var partKeys = []string{"hosts", "requires", "guests", "only", "drift"}
 
 // ReadFleet reads the file of a fleet and the text of each of its parts, for no one host.
 // The policy has the fleet's sets and Fleet, and nothing of the parts but their texts.

@@ -53,6 +53,7 @@ var shapes = []*source.Shape{
 		Keys: []source.Key{
 			{Name: "version", Shape: "version", Doc: "The version of the language.", Required: true},
 			{Name: "hosts", Shape: "selector", Doc: "In a part of a fleet alone: which hosts it is of. Without it the part is of every host."},
+			{Name: "drift", Shape: "drift", Doc: "In a part of a fleet alone: what becomes of rules of its hosts that somebody changed; `report` when left out."},
 			{Name: "requires", Shape: "names", Doc: "In a part of a fleet alone: zones, sets and services that another part of each of its hosts has to define."},
 			{Name: "guests", Shape: "guests", Doc: "In a part of a fleet alone: what is done for the guests of each of its hosts."},
 			{Name: "only", Shape: "only-guests", Doc: "In a part of a fleet alone: of which guests it is, and not of the host."},

@@ -76,6 +76,8 @@ func (f *file) top(doc *yaml.Node) {
 			}
 		case "guests":
 			f.guests(e)
+		case "drift":
+			f.drift(e)
 		case "include":
 			includes = e.Value
 		case "zones":
