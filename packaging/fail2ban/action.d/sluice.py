@@ -4,8 +4,10 @@ once, as when fail2ban restores what it had.
     action = sluice.py[command="sluice"]
 
 The bans are Sluice's and end in the kernel, so they hold on while fail2ban is down. Its
-command may name a network namespace, or be "sluice-controller" for a whole fleet; what
-hosts of it is then said by options of the command ("sluice-controller --hosts env=prod").
+command may name a network namespace, or be "sluice-controller" for all hosts of a fleet, and
+hosts is then a selector of some:
+
+    action = sluice.py[command="sluice-controller", hosts="env=prod"]
 """
 
 import json
@@ -25,9 +27,10 @@ TIMEOUT = 120  # seconds that a command may take
 class SluiceAction(ActionBase):
     _prolongable = True  # a ban that fail2ban makes longer is one of the kernel's
 
-    def __init__(self, jail, name, command="sluice", reason="fail2ban"):
+    def __init__(self, jail, name, command="sluice", hosts="", reason="fail2ban"):
         super().__init__(jail, name)
         self.program, *self.options = shlex.split(command)
+        self.hosts = ["--hosts", hosts] if hosts else []
         self.reason = "%s: %s" % (reason, jail.name)
         self.banEpoch = 0
         # What is to be done: of an address the last word, None for a lifted ban, else when
@@ -115,9 +118,9 @@ class SluiceAction(ActionBase):
     def run(self, lines, *args):
         if not lines:
             return
-        done = subprocess.run([self.program, args[0], "-", *args[1:], *self.options], input="\n".join(lines), timeout=TIMEOUT, capture_output=True, text=True)
+        done = subprocess.run([self.program, args[0], "-", *args[1:], *self.hosts, *self.options], input="\n".join(lines), timeout=TIMEOUT, capture_output=True, text=True)
         if done.returncode == 1:  # some of it is never banned
-            self._logSys.warning("[%s] %s", self._jail.name, done.stderr.strip())
+            self._logSys.warning("[%s] %s", self._jail.name, (done.stderr + done.stdout).strip())
         elif done.returncode:
             raise OSError(done.stderr.strip() or "status %d" % done.returncode)
 
