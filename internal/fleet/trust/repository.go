@@ -85,7 +85,7 @@ func Found(dir string, f Founding, now time.Time, by ...Signer) (*Repository, er
 	if _, err := os.Stat(filepath.Join(r.dir, "root.json")); err == nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(r.dir, "root.json"), fs.ErrExist)
 	}
-	if err := os.MkdirAll(filepath.Join(r.dir, "bundles"), 0o755); err != nil {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, err
 	}
 	return r, r.addRoot(text, first)
@@ -370,6 +370,10 @@ func (r *Repository) Sign(s Signing, now time.Time, by ...Signer) (Signed, error
 	}
 	next.Signed.UnrecognizedFields = Field(TargetsField{r.root.Fleet, made.Incarnation, made.Floor})
 	if manifest != nil {
+		// git keeps no empty folder
+		if err := os.MkdirAll(filepath.Join(r.dir, "bundles"), 0o755); err != nil {
+			return made, err
+		}
 		if err := writeFile(r.manifestPath(made.Bundle.Number), manifest, 0o644); err != nil {
 			return made, err
 		}
