@@ -368,8 +368,11 @@ func counterText(c apply.Counter) string {
 // by says who made a change, and why.
 func by(a apply.Author) string {
 	text := whoText(a)
-	if a.User != "" {
+	switch {
+	case a.User != "":
 		text = ", by " + text
+	case text != "":
+		text = " " + text
 	}
 	if a.Reason != "" {
 		text += fmt.Sprintf(": %q", a.Reason)

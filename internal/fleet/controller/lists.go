@@ -114,11 +114,11 @@ func madeOf(p *policy.Policy, name string) *regexp.Regexp {
 			}
 		}
 	}
-	any := ""
+	either := ""
 	for _, n := range slices.Sorted(maps.Keys(names)) {
-		any += "|" + regexp.QuoteMeta(n)
+		either += "|" + regexp.QuoteMeta(n)
 	}
-	return regexp.MustCompile(`(^|[^\w-])(` + any[1:] + `)($|[^\w-])`)
+	return regexp.MustCompile(`(^|[^\w-])(` + either[1:] + `)($|[^\w-])`)
 }
 
 // listsOf are the live lists of a bundle, which never change.
