@@ -179,22 +179,22 @@ func TestLiving(t *testing.T) {
 		s.logs(false, "ban 198.51.100.1 10m")
 		s.bans("192.0.2.3 192.0.2.4")
 		id := trust.LivingID(trust.LivingBan, "198.51.100.1", "", "")
-		if r := s.log.applied.Refused; len(r) != 1 || r[0].Id != id || r[0].Why != "it is never banned" {
+		if r := s.applied().Refused; len(r) != 1 || r[0].Id != id || r[0].Why != "it is never banned" {
 			t.Errorf("%+v", r)
 		}
 		// The next agent knows where this one has got to, and tells the same.
-		asked := len(s.log.asked)
+		asked := len(s.asked())
 		end()
 		time.Sleep(time.Minute)
 		_, end = s.member()
 		s.bans("192.0.2.3 192.0.2.4")
-		if len(s.log.asked) != asked || len(s.log.applied.Refused) != 1 {
-			t.Errorf("asked again: %q, refused %+v", s.log.asked[asked:], s.log.applied.Refused)
+		if len(s.asked()) != asked || len(s.applied().Refused) != 1 {
+			t.Errorf("asked again: %q, refused %+v", s.asked()[asked:], s.applied().Refused)
 		}
 		time.Sleep(10 * time.Minute)
 		s.logs(false, "ban 192.0.2.5 1h")
 		s.bans("192.0.2.3 192.0.2.4 192.0.2.5")
-		if r := s.log.applied.Refused; len(r) > 0 {
+		if r := s.applied().Refused; len(r) > 0 {
 			t.Errorf("what is over is refused: %+v", r)
 		}
 	})
@@ -209,8 +209,8 @@ func TestLivingGaps(t *testing.T) {
 		s.logs(true, "ban 192.0.2.2 1h", "ban 192.0.2.3 1h")
 		s.logs(false, "unban 192.0.2.2 0s")
 		s.bans("192.0.2.1 192.0.2.3")
-		if asked := s.log.asked[len(s.log.asked)-1]; !strings.HasPrefix(asked, "1/1") {
-			t.Errorf("asked was %q", s.log.asked)
+		if asked := s.asked()[len(s.asked())-1]; !strings.HasPrefix(asked, "1/1") {
+			t.Errorf("asked was %q", s.asked())
 		}
 		// A message that comes again, or late, changes nothing.
 		took := s.kernel.living.took
@@ -233,8 +233,8 @@ func TestLivingGaps(t *testing.T) {
 			s.logs(false, fmt.Sprintf("ban 203.0.113.%d 1h", i))
 		}
 		time.Sleep(time.Second)
-		if w := s.log.applied.Waiting; w != "the disk is full" || !s.log.applied.Proved.IsZero() {
-			t.Errorf("%+v", s.log.applied)
+		if w := s.applied().Waiting; w != "the disk is full" || !s.applied().Proved.IsZero() {
+			t.Errorf("%+v", s.applied())
 		}
 		s.set(func() { s.kernel.living.fails = nil })
 		for i := range 2 * mostHeard {
@@ -278,19 +278,19 @@ func TestLivingJudgedAnew(t *testing.T) {
 		s.bans("192.0.2.1")
 		s.next.File = s.file("fleet.yaml", "version: 1\nbans: {}\n")
 		two := s.sign("two")
-		before := len(s.log.asked)
+		before := len(s.asked())
 		s.desire(wire.Desired{Bundle: two, Rollout: 2})
 		s.await(wire.StateConfirmed, time.Minute)
 		s.bans("192.0.2.1")
-		if asked := strings.Join(s.log.asked[before:], ","); !strings.HasPrefix(asked, "0/0") {
+		if asked := strings.Join(s.asked()[before:], ","); !strings.HasPrefix(asked, "0/0") {
 			t.Errorf("asked was %q", asked)
 		}
-		before = len(s.log.asked)
+		before = len(s.asked())
 		three := s.sign("three") // of the same file
 		s.desire(wire.Desired{Bundle: three, Rollout: 3})
 		s.await(wire.StateConfirmed, time.Minute)
 		s.bans("192.0.2.1")
-		if asked := strings.Join(s.log.asked[before:], ","); strings.Contains(asked, "0/0") {
+		if asked := strings.Join(s.asked()[before:], ","); strings.Contains(asked, "0/0") {
 			t.Errorf("asked was %q", asked)
 		}
 	})
@@ -356,4 +356,16 @@ func TestLivingKeepsUp(t *testing.T) {
 			t.Errorf("100 messages in 2 s are %d changes of a kernel that takes 0.3 s for one", took)
 		}
 	})
+}
+
+// applied is what the host has said last of bans and allows.
+func (s *stage) applied() (is wire.LiveApplied) {
+	s.set(func() { is = s.log.applied })
+	return is
+}
+
+// asked are the places of the log behind which the host has asked.
+func (s *stage) asked() (is []string) {
+	s.set(func() { is = slices.Clone(s.log.asked) })
+	return is
 }
