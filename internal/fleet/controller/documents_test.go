@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -11,11 +12,12 @@ import (
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
 
-// listener is a host that keeps what it is told of members and guests, and proves it.
+// listener is a host that keeps the members and guests that it receives, and proves them.
 type listener struct {
 	*agent
 
@@ -55,7 +57,10 @@ func (l *listener) listen() {
 		if kept[hash] == nil && size > 0 {
 			l.fetched++
 			text, err := l.client.Blob(context.Background(), hash, size, nil)
-			if err != nil && l.Context().Err() == nil {
+			if l.Context().Err() != nil { // the test is over
+				runtime.Goexit()
+			}
+			if err != nil {
 				l.Errorf("%s: %v", l.host, err)
 			}
 			kept[hash] = text
@@ -369,6 +374,11 @@ func TestGuestsRefused(t *testing.T) {
 	g.Rules = "version: 1\nforward: {rules: [allow https from api to me, allow any from me to any]}\n"
 	if now, err := f.client.PutGuest(t.Context(), "vm-1", g); err != nil || now.Rules != g.Rules {
 		t.Errorf("%+v, %v", now, err)
+	}
+	early := *f.controller.view.Load() // before a roll-out has reached the host
+	early.desired = nil
+	if err := f.controller.checkRules(t.Context(), &early, &store.Guest{ID: "vm-1", Placement: store.Placement{Host: "hv-1", Interface: "tap0"}, Addresses: g.Addresses, Labels: g.Labels, Rules: g.Rules}); err != nil {
+		t.Error(err)
 	}
 	all, err := f.client.Guests(t.Context(), "", "")
 	if err != nil || len(all) != 1 {

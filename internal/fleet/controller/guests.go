@@ -143,7 +143,7 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 	if len(v.bundles) == 0 {
 		return nil
 	}
-	groups, err := c.groups(ctx, slices.Max(slices.Collect(maps.Keys(v.bundles))))
+	groups, err := c.groups(ctx, newest(v))
 	if err != nil {
 		return err
 	}
@@ -161,6 +161,9 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 	return nil
 }
 
+// newest is the last of the bundles, of which there is one.
+func newest(v *view) int64 { return slices.Max(slices.Collect(maps.Keys(v.bundles))) }
+
 // checkRules reads the rules of a guest's owner as its host will.
 func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) error {
 	if g.Rules == "" {
@@ -171,7 +174,11 @@ func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) er
 	}
 	file := "fleet.yaml"
 	texts := map[string][]byte{file: []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"), "part.yaml": []byte("version: 1\nforward: {default: drop}\n")}
-	if bundle := v.desired[g.Host].Bundle; bundle != 0 {
+	bundle := v.desired[g.Host].Bundle
+	if bundle == 0 && len(v.bundles) > 0 { // no roll-out has reached it
+		bundle = newest(v)
+	}
+	if bundle != 0 {
 		of, err := c.contents.of(ctx, c.Store, bundle)
 		if err != nil {
 			return err

@@ -171,7 +171,7 @@ func (c *Controller) wantedLists(ctx context.Context, v *view) (map[string]liveL
 		used[d.Bundle] = true
 	}
 	if len(v.bundles) > 0 {
-		used[slices.Max(slices.Collect(maps.Keys(v.bundles)))] = true
+		used[newest(v)] = true
 	}
 	out := map[string]liveList{}
 	for _, number := range slices.Backward(slices.Sorted(maps.Keys(used))) {
