@@ -466,7 +466,7 @@ func TestRestore(t *testing.T) {
 	h.next(alert.Restored)
 	h.wantPorts(80, 7000)
 
-	// Where it is not to be put back just then, it is told alone.
+	// Where nothing is put back, drift is reported all the same.
 	h.keeps.Store(true)
 	h.net.Nft("flush ruleset")
 	h.next(alert.Drift)

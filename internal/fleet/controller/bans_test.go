@@ -41,7 +41,7 @@ type borne struct {
 
 const bansText = "bans: {max: 20, for: 7d, widest: [24, 48]}\nexceptions: {who: [198.51.100.0/24], longest: 8h}\n"
 
-// bear connects a host and has it bear what it is told, until the stream ends.
+// bear connects a host, which keeps the bans and allows that it receives until the stream ends.
 func (a *agent) bear(has *bearer) *bearer {
 	a.Helper()
 	if has == nil {

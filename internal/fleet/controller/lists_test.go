@@ -19,7 +19,7 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// listening is a host that notes what it is told, and says that it has each list.
+// listening is a host that notes the lists that it receives, and reports each as in force.
 type listening struct {
 	*agent
 	mutex sync.Mutex
@@ -135,7 +135,7 @@ func TestLiveLists(t *testing.T) {
 		is, err := trust.ReadList(name, payload)
 		ok(t, err)
 		if is.SHA256 != trust.HashOf([]byte(text)) || is.Size != int64(len(text)) {
-			t.Errorf("it is told %+v", is)
+			t.Errorf("the host received %+v", is)
 		}
 	}
 	holds(numbered(0, 2000))

@@ -102,7 +102,7 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	return api.Proved, reason, r.Proved
 }
 
-// undoneTime is how long it is told that a host has put something back.
+// undoneTime is how long hosts are shown with the change that they put back.
 const undoneTime = 24 * time.Hour
 
 func begun(s wire.State) string {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -151,62 +150,4 @@ func (s *Store) bundles(ctx context.Context, q querier) ([]Bundle, error) {
 		return err
 	}, `select number, sha256, level, published, published_by from bundle order by number desc`)
 	return out, err
-}
-
-// Live is the newest document of a kind that the controller's online key signed, such as
-// the members of sets.
-type Live struct {
-	Kind     string
-	Seq      int64
-	Envelope []byte
-	At       time.Time
-}
-
-// Live is the newest document of a kind, or ErrNotFound.
-func (s *Store) Live(ctx context.Context, kind string) (Live, error) {
-	all, err := s.live(ctx, s.reader)
-	for _, l := range all {
-		if l.Kind == kind {
-			return l, nil
-		}
-	}
-	return Live{}, errors.Join(err, ErrNotFound)
-}
-
-func (s *Store) live(ctx context.Context, q querier) ([]Live, error) {
-	var out []Live
-	err := s.query(ctx, q, func(scan func(...any) error) error {
-		var l Live
-		var at int64
-		err := scan(&l.Kind, &l.Seq, &l.Envelope, &at)
-		l.At = moment(at)
-		out = append(out, l)
-		return err
-	}, `select kind, seq, envelope, at from live order by kind`)
-	return out, err
-}
-
-// PutLive gives a document the next number of its kind and keeps what sign makes with it.
-// Sign may be called several times, where others are quicker.
-func (s *Store) PutLive(ctx context.Context, who, kind string, sign func(at Position, seq int64) ([]byte, error)) (l Live, err error) {
-	return l, s.write(ctx, func(t *tx) error {
-		f, err := s.fleet(ctx, t)
-		if err != nil {
-			return err
-		}
-		l = Live{Kind: kind, At: moment(s.micros())}
-		err = t.one([]any{&l.Seq}, `insert into live (kind, seq, envelope, at) values ($1, 1, $2, $3)
-			on conflict (kind) do update set seq = live.seq + 1 returning seq`, kind, []byte{}, column(l.At))
-		if err != nil {
-			return err
-		}
-		if l.Envelope, err = sign(f.Position, l.Seq); err != nil {
-			return err
-		}
-		if _, err := t.do(`update live set envelope = $1, at = $2 where kind = $3`, l.Envelope, column(l.At), kind); err != nil {
-			return err
-		}
-		t.changed("live", kind)
-		return t.tell(who, "live.sign", map[string]any{"kind": kind, "seq": l.Seq})
-	})
 }

@@ -10,7 +10,8 @@
 //	         host ─▶ guest                        host.seen
 //	bundle ─▶ bundle_blob ─▶ blob ─▶ upload ─▶ chunk
 //	metadata   signed: root chain, targets, …
-//	live       signed by the online key
+//	access     who may ask the controller: tokens, links, sessions, by their hashes
+//	live_list  what lists hold that the controller keeps live
 //	living     the log of bans and allows, in an order of its own; ban: what it comes to
 //	rollout    plan and state ─▶ bundle
 //	desired    host ─▶ bundle, rollout

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Change is what a revision changed: one of the kinds host, guest, desired, rollout, list, trust,
-// live and fleet, and the names of those of its kind.
+// Change is what a revision changed: one of the kinds host, guest, desired, rollout, list,
+// trust and fleet, and the names of those of its kind.
 type Change struct {
 	Revision int64    `json:"-"`
 	Kind     string   `json:"kind"`
@@ -63,7 +63,6 @@ type Snapshot struct {
 	Rollouts []Rollout // those that are not closed
 	Bundles  []Bundle
 	Metadata []Metadata
-	Live     []Live
 }
 
 // Snapshot reads all of the desired state, as it was at one moment.
@@ -87,10 +86,7 @@ func (s *Store) Snapshot(ctx context.Context) (out Snapshot, err error) {
 		if out.Bundles, err = s.bundles(ctx, q); err != nil {
 			return err
 		}
-		if out.Metadata, err = s.metadata(ctx, q); err != nil {
-			return err
-		}
-		out.Live, err = s.live(ctx, q)
+		out.Metadata, err = s.metadata(ctx, q)
 		return err
 	})
 	if err != nil {

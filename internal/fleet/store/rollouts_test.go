@@ -115,10 +115,13 @@ func TestMoveAtOnce(t *testing.T) {
 // undone takes back all steps but the first.
 func undone() (statements []string) {
 	for _, step := range slices.Backward(migrations[1:]) {
-		for _, m := range slices.Backward(regexp.MustCompile(`(?m)^(?:create table (\w+)|alter table (\w+) add column (\w+))`).FindAllStringSubmatch(step, -1)) {
-			if m[1] != "" {
+		for _, m := range slices.Backward(regexp.MustCompile(`(?m)^(?:create table (\w+)|alter table (\w+) add column (\w+)|drop table (\w+))`).FindAllStringSubmatch(step, -1)) {
+			switch {
+			case m[1] != "":
 				statements = append(statements, "drop table "+m[1])
-			} else {
+			case m[4] != "":
+				statements = append(statements, "create table "+m[4]+" (kind text)")
+			default:
 				statements = append(statements, "alter table "+m[2]+" drop column "+m[3])
 			}
 		}

@@ -221,6 +221,8 @@ create table live_list (
 `, `
 alter table fleet add column audit_floor bigint not null default 0;
 alter table fleet add column audit_floor_hash text not null default '';
+`, `
+drop table live;
 `}
 
 // schemaTable has one row, the version of the tables.

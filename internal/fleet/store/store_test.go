@@ -483,32 +483,6 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-func TestLive(t *testing.T) {
-	each(t, func(t *testing.T, s *Store) {
-		ctx := t.Context()
-		fleet(t, s)
-		_, err := s.Live(ctx, "members")
-		is(t, "none", err, ErrNotFound)
-		const each, at = 5, 4
-		var wait sync.WaitGroup
-		for range at {
-			wait.Go(func() {
-				for range each {
-					_, err := s.PutLive(ctx, "controller", "members", func(_ Position, seq int64) ([]byte, error) { return fmt.Append(nil, seq), nil })
-					is(t, "put", err, nil)
-				}
-			})
-		}
-		wait.Wait()
-		l := good[Live](t)(s.Live(ctx, "members"))
-		same(t, "number", l.Seq, each*at)
-		same(t, "envelope", string(l.Envelope), "20")
-		_, err = s.PutLive(ctx, "controller", "members", func(Position, int64) ([]byte, error) { return nil, io.ErrClosedPipe })
-		is(t, "the signer fails", err, io.ErrClosedPipe)
-		same(t, "after it", good[Live](t)(s.Live(ctx, "members")), l)
-	})
-}
-
 func TestDesired(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		ctx := t.Context()
