@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // document signs one, whose blob the controller has.
@@ -127,5 +129,55 @@ func TestDocuments(t *testing.T) {
 				t.Errorf("%s: %+v", c.what, r)
 			}
 		}
+	})
+}
+
+// reader is a kernel that reads the policies that it is to load.
+type reader struct{ *kernel }
+
+func (r reader) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*Applied, error) {
+	if _, err := policy.Load(file); err != nil {
+		return nil, &RefusedError{err.Error()}
+	}
+	return r.kernel.Apply(ctx, file, confirm, checked)
+}
+
+// Whoever has stolen the live key gives no guest an address that the policy key has not signed,
+// and what was there before stays.
+func TestGuestsOfStolenKey(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.prepared(func(m *Member) { m.Engine = reader{s.kernel} })
+		defer end()
+		s.next.File = s.file("fleet.yaml", "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {api: {guests: app=api, within: [10.30.0.0/16]}}\nguests: {public: [203.0.113.0/24]}\n")
+		bundle := s.sign("version: 1\nguests: {enforce: forward, public: map}\nforward: {default: drop, rules: [allow any from guests to any]}\n")
+		seq := int64(0)
+		with := func(address, public, label string) wire.Desired {
+			seq++
+			g := trust.Guest{Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr(address)}, Labels: map[string]string{"app": label}}
+			if public != "" {
+				g.Public = []netip.Addr{netip.MustParseAddr(public)}
+			}
+			return wire.Desired{Bundle: bundle, Rollout: 1, Guests: s.document(trust.KindGuests, seq, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"vm-1": g}})}
+		}
+		good := with("10.30.0.5", "203.0.113.9", "api")
+		s.desire(good)
+		s.await(wire.StateConfirmed, time.Minute)
+		before := s.view("2")
+		for _, c := range []struct{ address, public, label, want string }{
+			{"10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is within no set by guests"},
+			{"192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is within no set by guests"},
+			{"2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is within no set by guests"},
+			{"10.30.0.5", "198.51.100.9", "api", "guest vm-1: 198.51.100.9 may lead to no guest"},
+		} {
+			s.desire(with(c.address, c.public, c.label))
+			if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, c.want) || r.Guests != good.Guests.Content {
+				t.Errorf("%s: %+v", c.want, r)
+			}
+			if s.view("2") != before {
+				t.Errorf("%s: it is in the view of the host", c.want)
+			}
+		}
+		s.desire(with("10.30.0.6", "203.0.113.10", "other"))
+		s.await(wire.StateConfirmed, time.Minute)
 	})
 }

@@ -87,7 +87,9 @@ type hostile struct {
 }
 
 // changeable says that the controller says what is in a set.
-func changeable(s *policy.Set) bool { return s.Hosts != nil || s.Guests != nil || s.Live }
+func changeable(s *policy.Set) bool {
+	return s.Hosts != nil || s.Guests != nil || s.Live || s.Own && len(s.Within) > 0
+}
 
 func hostileOf(p *policy.Policy) *hostile {
 	h := &hostile{p, map[string]*policy.Set{}, nil}

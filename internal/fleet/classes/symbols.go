@@ -99,6 +99,8 @@ func (o *outliner) address(p netip.Prefix) {
 type symbols struct {
 	sets  []addrset.Set
 	known map[netip.Prefix]string
+
+	addresses, public addrset.Set // that guests may have
 }
 
 // ownGuests is the set of a host's own guests, which all of them are in.
@@ -108,6 +110,7 @@ const ownGuests = "guests"
 // is what guests of the host have, and tells them apart from no others.
 func symbolsOf(r *resolve.Resolved, inventory string) *symbols {
 	s := &symbols{known: map[netip.Prefix]string{}}
+	s.addresses, s.public = r.Policy.GuestBounds()
 	of := *r.Policy
 	of.Sets, of.Zones, of.Fleet = nil, nil, nil
 	names, literals := map[string]bool{}, map[addrset.Range]bool{}
@@ -225,7 +228,7 @@ func (s *symbols) host(o *outline) string {
 func (s *symbols) guests(list []policy.Guest) string {
 	count := map[string]int{}
 	for i := range list {
-		var kinds []string
+		kinds := []string{fmt.Sprint(within(s.addresses, list[i].Addresses), within(s.public, list[i].Public))}
 		for _, r := range slices.Concat(list[i].Addresses, list[i].Public) {
 			for _, p := range r.Range.Prefixes() {
 				kinds = append(kinds, s.of(p))
@@ -238,4 +241,8 @@ func (s *symbols) guests(list []policy.Guest) string {
 		fmt.Fprintf(&b, "%s*%d;", kind, min(count[kind], 2))
 	}
 	return b.String()
+}
+
+func within(all addrset.Set, ranges []policy.Range) bool {
+	return !slices.ContainsFunc(ranges, func(r policy.Range) bool { return !all.ContainsSet(addrset.Of(r.Range)) })
 }

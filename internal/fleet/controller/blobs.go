@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
@@ -40,6 +41,7 @@ type content struct {
 	read    bool                // what follows is known
 	groups  []group
 	lists   []liveList
+	public  addrset.Set                // that may lead to guests
 	words   map[string]map[string]bool // by the path of a file
 	unions  map[string][]string        // of which sets a set is made
 	used    map[string][]group         // by the class of a host

@@ -331,7 +331,7 @@ func TestGuests(t *testing.T) {
 func TestGuestsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
-	f.text += "sets: {api: {guests: app=api, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}}\n"
+	f.text += "sets: {api: {guests: app=api, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}, db: {guests: app=db, within: [10.31.0.0/16]}}\nguests: {public: [203.0.113.0/24]}\n"
 	f.listens("hv-1", nil)
 	f.given(map[string]string{"": "input: {default: drop}\nforward: {default: drop, rules: [allow any from api to any]}\n"})
 	good := func() api.NewGuest {
@@ -345,6 +345,8 @@ func TestGuestsRefused(t *testing.T) {
 		want   string
 	}{
 		"outside of within":   {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.31.0.5") }, "10.31.0.5 is not within what set api may hold, which its labels put it into: 10.30.0.0/16, 2001:db8:30::/48"},
+		"within no set":       {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.32.0.5") }, "10.32.0.5 is within no set by guests of the newest policy"},
+		"the host's":          {"vm-2", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.MustParseAddr("198.51.100.9")} }, "198.51.100.9 may lead to no guest"},
 		"another's address":   {"vm-2", func(g *api.NewGuest) { g.Interface = "tap1" }, "address 10.30.0.5: taken by another: guest vm-1"},
 		"another's interface": {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.30.0.6") }, "interface tap0 of host hv-1: taken by another: guest vm-1"},
 		"no host":             {"vm-1", func(g *api.NewGuest) { g.Host = "hv-9" }, "host hv-9: not found"},

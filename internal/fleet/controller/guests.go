@@ -143,9 +143,19 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 	if len(v.bundles) == 0 {
 		return nil
 	}
-	groups, err := c.groups(ctx, newest(v))
+	groups, public, err := c.groups(ctx, newest(v))
 	if err != nil {
 		return err
+	}
+	for _, a := range g.Addresses {
+		if !slices.ContainsFunc(groups, func(set group) bool { return set.guests != nil && set.holds(a) }) {
+			return wrong("guest %s: %s is within no set by guests of the newest policy", g.ID, a)
+		}
+	}
+	for _, a := range g.Public {
+		if !public.Contains(a) {
+			return wrong("guest %s: %s may lead to no guest: guests of fleet.yaml says what may, in public", g.ID, a)
+		}
 	}
 	for i := range groups {
 		set := &groups[i]

@@ -18,7 +18,7 @@ func TestWordsOfGuests(t *testing.T) {
 
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"fleet.yaml": "version: 1\nfleet: example.net\nparts: vms.yaml\n",
+		"fleet.yaml": "version: 1\nfleet: example.net\nparts: vms.yaml\nsets: {vms: {guests: app, within: [10.20.0.0/16, \"2001:db8:20::/48\"]}}\nguests: {public: [198.51.100.0/24, \"2001:db8:100::/48\"]}\n",
 		"vms.yaml":   sides + "guests: { enforce: forward, public: map }\nforward: { default: drop, rules: [allow any from guests, allow any to guests, allow any from 10.20.0.6] }\n",
 		"hv-1.yaml": `version: 1
 fleet: fleet.yaml

@@ -20,6 +20,7 @@ type Fleet struct {
 	// What the controller may do without a signature of the policy; nil: nothing.
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
+	Public     []Range // that may lead to guests
 	Access     []Access
 	// Drift is where a part of the host says what becomes of rules that somebody changed.
 	Drift   Pos

@@ -14,6 +14,7 @@ var fleetShapes = []*source.Shape{
 			{Name: "sets", Shape: "sets", Doc: "Sets for all parts. Those by `hosts` and `guests` can stand here alone."},
 			{Name: "bans", Shape: "fleet-bans", Doc: "What the controller may ban on hosts, by the key that it has. Without it nothing."},
 			{Name: "exceptions", Shape: "exceptions", Doc: "Whom the controller may let in on hosts, by the key that it has, and for how long. Without it nobody. What commands of a host may, a part says."},
+			{Name: "guests", Shape: "fleet-guests", Doc: "What guests may have, whatever the controller says by its key. Their `addresses` are `within` what some set by `guests` may hold."},
 			{Name: "roll-out", Shape: "roll-out", Doc: "How hosts come to a new policy."},
 			{Name: "access", Shape: "access", Doc: "What people may do at the controller."},
 		},
@@ -33,6 +34,11 @@ var fleetShapes = []*source.Shape{
 			{Name: "widest", Shape: "widest", Doc: "How large a prefix may be banned; `[24, 48]` when left out."},
 		},
 		Null: true, Examples: []string{"{max: 500000, for: 7d, widest: [24, 48]}"},
+	},
+	{
+		Name: "fleet-guests", What: "guests", Doc: "Bounds of the guests of all hosts.",
+		Keys:     []source.Key{{Name: "public", Shape: "addresses", Doc: "What may lead to guests. Without it no guest has a public address.", Required: true}},
+		Examples: []string{"{public: [203.0.113.0/24]}"},
 	},
 	{Name: "widest", What: "widest", Doc: "The lengths of the shortest prefix of IPv4 and of IPv6. A range has no more addresses than that prefix.", List: "number", Examples: []string{"[24, 48]"}},
 	{
@@ -92,8 +98,8 @@ var fleetShapes = []*source.Shape{
 		Name: "guest", What: "a guest", Doc: "A machine on the host. No two have an interface or an address in common.",
 		Keys: []source.Key{
 			{Name: "interface", Shape: "interface", Doc: "The interface of the host by which it comes, as routing sees it: no port of a bridge.", Required: true},
-			{Name: "addresses", Shape: "addresses", Doc: "What it may send from.", Required: true},
-			{Name: "public", Shape: "addresses", Doc: "Addresses that lead to it from outside."},
+			{Name: "addresses", Shape: "addresses", Doc: "What it may send from, `within` what some set by `guests` may hold.", Required: true},
+			{Name: "public", Shape: "addresses", Doc: "Addresses that lead to it from outside, of those that `guests` of the fleet's file has."},
 			{Name: "labels", Shape: "labels", Doc: "Its labels."},
 			{Name: "rules", Shape: "path", Doc: "The file of its owner's rules, in the folder `guest-rules` beside this file. It has `forward` with rules alone, each of which has a `to` or a `from` that is addresses of the guest, which are the set `me`; `expect` with such a `to` or `from`; and `services` and `sets` that are lists, whose names are its own. Its rules follow those of all parts. What is allowed `from` the guest opens no other guest of the host."},
 		},

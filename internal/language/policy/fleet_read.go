@@ -129,12 +129,17 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.exceptions(e, &fleet.Exceptions)
 		case "bans":
 			fleet.Bans = f.banBounds(e)
+		case "guests":
+			for _, k := range f.Known(e.Value, grammar.Of("fleet-guests")) {
+				fleet.Public = f.addresses(k.Value, k.Name)
+			}
 		case "roll-out":
 			f.rollOut(e, &fleet.RollOut)
 		case "access":
 			fleet.Access = f.access(e)
 		}
 	}
+	f.boundGuests(fleet)
 	if parts == nil {
 		if !f.lenient {
 			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "a fleet without parts")

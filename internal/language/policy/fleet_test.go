@@ -344,7 +344,7 @@ func TestFleetAccess(t *testing.T) {
 
 // guestTexts are a host with guests, and what is done for them.
 var guestTexts = map[string]string{
-	"fleet.yaml":        "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {pg: {guests: app=postgres, within: 10.30.0.0/16}}\n",
+	"fleet.yaml":        "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {pg: {guests: app=postgres, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}}\nguests: {public: [203.0.113.0/24, \"2001:db8::/64\"]}\n",
 	"parts/50-db.yaml":  "",
 	"parts/60-web.yaml": "",
 	"parts/60-vms.yaml": `version: 1
@@ -390,7 +390,7 @@ func TestGuests(t *testing.T) {
 	if len(p.Groups()) != 1 || p.Fleet.Guests[0].Labels["app"] != "api" {
 		t.Errorf("%+v", p.Fleet)
 	}
-	view := &View{Host: "hv-2", Labels: map[string]string{"role": "hypervisor"}, Guests: []Guest{{Name: "a", Interface: Word{Text: "tap9"}, Addresses: ranges(t, "192.0.2.1")}}}
+	view := &View{Host: "hv-2", Labels: map[string]string{"role": "hypervisor"}, Guests: []Guest{{Name: "a", Interface: Word{Text: "tap9"}, Addresses: ranges(t, "10.30.1.1")}}}
 	if p, err = (Reading{Texts: changed(guestTexts), View: view}).Load("fleet.yaml"); err != nil || len(p.Held) != 1 || len(p.NAT) != 1 {
 		t.Errorf("%v %+v", err, p)
 	}
@@ -412,6 +412,10 @@ func TestGuests(t *testing.T) {
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: 203.0.113.0/24}"), "db-1.yaml:7:54: guest b: public 203.0.113.0/24 is more than one address; write single addresses"},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: \"2001:db8::9\"}"), "db-1.yaml:7:55: guest b has no IPv6 address for public 2001:db8::9; each public address needs an address of the guest"},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: [203.0.113.1, 203.0.113.2]}"), "db-1.yaml:7:68: guest b has no IPv4 address for public 203.0.113.2"},
+		{guest("{interface: tap1, addresses: [10.30.0.6, 10.31.0.1]}"), "db-1.yaml:7:47: guest b: 10.31.0.1 is within no set by guests; give it an address within one of them, or have the file of the fleet say so of one"},
+		{guest("{interface: tap1, addresses: 10.30.255.0/23}"), "db-1.yaml:7:35: "},
+		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
+		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
 		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
 		{vms("guests: {enforce: namespace}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward, this is \"namespace\"; write enforce: forward"},
 		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public addresses of guests are mapped, this is \"route\"; write public: map"},

@@ -42,11 +42,7 @@ func (f *file) groupKeys(s *Set, by map[string]source.Entry) {
 
 // members puts into a set what the view says is in it.
 func (f *file) members(s *Set) {
-	var within addrset.Builder
-	for _, r := range s.Within {
-		within.AddRange(r.Range)
-	}
-	all := within.Set()
+	all := setOf(s.Within)
 	for _, m := range f.view.Members[s.Name] {
 		if m.Pos.Line == 0 {
 			m.Pos = s.Pos

@@ -110,8 +110,57 @@ func (f *file) checkGuests(guests []Guest) {
 	f.policy.Sets = append(f.policy.Sets, own)
 }
 
+// boundGuests holds the addresses of guests to what is signed, which a view is not: whoever has
+// the key of a controller writes it.
+func (f *file) boundGuests(fleet *Fleet) {
+	own := f.sets[guestsName]
+	if own == nil || !own.Own {
+		return // it is read for no host
+	}
+	addresses, public := f.policy.GuestBounds()
+	for r := range addresses.Each() {
+		own.Within = append(own.Within, Range{own.Pos, r})
+	}
+	for i := range fleet.Guests {
+		g := &fleet.Guests[i]
+		f.bound(g, g.Addresses, addresses, "is within no set by guests", "give it an address within one of them, or have the file of the fleet say so of one")
+		f.bound(g, g.Public, public, "may lead to no guest", "write one of guests: {public: […]} of the file of the fleet, or add it there")
+	}
+}
+
+func (f *file) bound(g *Guest, all []Range, within addrset.Set, what, hint string) {
+	for _, r := range all {
+		if within.ContainsSet(addrset.Of(r.Range)) {
+			continue
+		}
+		if r.Pos.Line == 0 {
+			r.Pos = g.Pos
+		}
+		f.fail(r.Pos, hint, "guest %s: %s %s", g.Name, r.Range, what)
+	}
+}
+
+func setOf(ranges []Range) addrset.Set {
+	var b addrset.Builder
+	for _, r := range ranges {
+		b.AddRange(r.Range)
+	}
+	return b.Set()
+}
+
+// GuestBounds are the addresses that guests of a fleet may have, and the public ones.
+func (p *Policy) GuestBounds() (addresses, public addrset.Set) {
+	var within []Range
+	for _, s := range p.Sets {
+		if s.Guests != nil {
+			within = append(within, s.Within...)
+		}
+	}
+	return setOf(within), setOf(p.Fleet.Public)
+}
+
 // CheckGuest says in one sentence why something can be no guest of a host; which other guests
-// there are, it does not know.
+// there are, and what addresses a fleet's may have, it does not know.
 func CheckGuest(g Guest) error {
 	if p := checkHost(g.Name); p != nil {
 		return fmt.Errorf("%s is not the name of a guest: %s", source.Quote(g.Name), p.hint)
@@ -122,7 +171,7 @@ func CheckGuest(g Guest) error {
 		}
 	}
 	_, err := Reading{View: &View{Guests: []Guest{g}}, Texts: map[string][]byte{
-		"fleet.yaml": []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"),
+		"fleet.yaml": []byte("version: 1\nfleet: fleet\nparts: part.yaml\nsets: {all: {guests: a, within: [0.0.0.0/0, \"::/0\"]}}\nguests: {public: [0.0.0.0/0, \"::/0\"]}\n"),
 		"part.yaml":  []byte("version: 1\nguests: {enforce: forward, public: map}\n"),
 	}}.Load("fleet.yaml")
 	var all Errors

@@ -308,7 +308,7 @@ func TestRandomParts(t *testing.T) {
 			}
 		}
 		judged := func(parts map[string]string) (out []string) {
-			texts := map[string][]byte{"fleet.yaml": []byte("version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n")}
+			texts := map[string][]byte{"fleet.yaml": []byte("version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {all: {guests: app, within: [10.20.0.0/16, \"2001:db8:20::/48\"]}}\n")}
 			for name, text := range parts {
 				texts[name] = []byte(text)
 			}

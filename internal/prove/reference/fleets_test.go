@@ -97,7 +97,7 @@ func (g generator) fleet() *fleet {
 	f := &fleet{texts: map[string][]byte{}, of: map[string]func(map[string]string) bool{}, rules: map[string]int{}}
 	f.texts["fleet.yaml"] = []byte("version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets:\n" +
 		"  a: { hosts: role=web, within: [203.0.113.0/24, 192.0.2.0/24, \"2001:db8:77::/48\"] }\n" +
-		"  d: { guests: app=api, within: [10.20.0.0/16, \"2001:db8:20::/48\", 203.0.113.7] }\n")
+		"  d: { guests: app=api, within: [10.20.0.0/16, \"2001:db8:20::/48\", 203.0.113.0/24, 198.51.100.77] }\nguests: { public: [0.0.0.0/0, \"::/0\"] }\n")
 	base := sides + "  bureau: { networks: [203.0.113.0/24, \"2001:db8:77::/48\"] }\nsets:\n  b: [" + g.prefixes(2) + "]\n  c: { union: [a, b], except: [d] }\n"
 	if g.IntN(2) == 0 {
 		base += "tracking: { invalid: allow }\n"
