@@ -50,6 +50,8 @@ install-controller: ## bin/sluice-controller, its man pages and completions, whe
 	install -D -m 644 bin/completion/_sluice-controller $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-controller
 	install -D -m 644 bin/completion/sluice-controller.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-controller.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/sluice-controller.service
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/ci packaging/ci/scripts/*
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/ci packaging/ci/*.yaml
 	install -D -m 644 packaging/sysusers.d/sluice-controller.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice-controller.conf
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice-controller.service
 
