@@ -75,6 +75,58 @@ func Or(all ...*Selector) *Selector {
 	return joined("or", all)
 }
 
+// mostLabellings bounds what Implies looks at.
+const mostLabellings = 1 << 16
+
+// Implies says that other selects all that s does, whatever labels it has; a nil one selects all.
+// Of two that ask for so many labels that it would take long to find out it is false.
+func (s *Selector) Implies(other *Selector) bool {
+	if s == nil || other == nil {
+		return other == nil
+	}
+	values := map[string][]string{}
+	s.of.values(values)
+	other.of.values(values)
+	labellings := 1
+	for name, vs := range values {
+		slices.Sort(vs)
+		values[name] = append(slices.Compact(vs), "") // which stands for any that nobody asks for
+		if labellings *= len(values[name]) + 1; labellings > mostLabellings {
+			return false
+		}
+	}
+	names := slices.Sorted(maps.Keys(values))
+	labels := map[string]string{}
+	var every func(i int) bool
+	every = func(i int) bool {
+		if i == len(names) {
+			return !s.Match(labels) || other.Match(labels)
+		}
+		delete(labels, names[i])
+		if !every(i + 1) {
+			return false
+		}
+		for _, v := range values[names[i]] {
+			labels[names[i]] = v
+			if !every(i + 1) {
+				return false
+			}
+		}
+		return true
+	}
+	return every(0)
+}
+
+// values are those that are asked for, by the names of their labels.
+func (e *expression) values(into map[string][]string) {
+	if e.name != "" {
+		into[e.name] = append(into[e.name], e.value)
+	}
+	for i := range e.parts {
+		e.parts[i].values(into)
+	}
+}
+
 func joined(operator string, all []*Selector) *Selector {
 	out := expression{operator: operator}
 	for _, s := range all {

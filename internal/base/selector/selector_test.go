@@ -2,6 +2,7 @@ package selector
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,51 @@ func TestMatch(t *testing.T) {
 	s, err := Parse("b=1 or not (a and b!=c)")
 	if err != nil || !slices.Equal(s.Labels(), []string{"a", "b"}) {
 		t.Errorf("%v %v", err, s.Labels())
+	}
+}
+
+func TestImplies(t *testing.T) {
+	var many []string
+	for i := range 20 {
+		many = append(many, fmt.Sprintf("l%d=a", i))
+	}
+	for _, test := range []struct {
+		s, other string
+		want     bool
+	}{
+		{"env=prod", "env=prod", true},
+		{"env=prod and role=web", "env=prod", true},
+		{"env=prod", "env=prod and role=web", false},
+		{"env=prod", "env=prod or env=test", true},
+		{"env=prod or env=test", "env=prod", false},
+		{"env=prod", "env", true},
+		{"env", "env=prod", false},
+		{"env", "env!=prod", false},
+		{"env!=prod", "env", false},
+		{"not env", "env!=prod", true},
+		{"env=prod", "env!=test", true},
+		{"env=prod and env=test", "role=web", true},
+		{"role=web", "env=prod or env!=prod", true},
+		{"not (env=prod or role=web)", "not env=prod and not role=web", true},
+		{"host=web-1", "env=prod", false},
+		{"", "env=prod", false},
+		{"env=prod", "", true},
+		{"", "", true},
+		{strings.Join(many, " and "), "l0=a", false}, // true, and too long to find out
+	} {
+		read := func(text string) *Selector {
+			if text == "" {
+				return nil
+			}
+			s, err := Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if got := read(test.s).Implies(read(test.other)); got != test.want {
+			t.Errorf("%q implies %q: %v", test.s, test.other, got)
+		}
 	}
 }
 

@@ -130,6 +130,36 @@ func (e LiveState) Valid() bool {
 	}
 }
 
+// Defines values for RequestState.
+const (
+	RequestApproved RequestState = "approved"
+	RequestDone     RequestState = "done"
+	RequestExpired  RequestState = "expired"
+	RequestFailed   RequestState = "failed"
+	RequestRefused  RequestState = "refused"
+	RequestWaiting  RequestState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the RequestState enum.
+func (e RequestState) Valid() bool {
+	switch e {
+	case RequestApproved:
+		return true
+	case RequestDone:
+		return true
+	case RequestExpired:
+		return true
+	case RequestFailed:
+		return true
+	case RequestRefused:
+		return true
+	case RequestWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	Admin    Role = "admin"
@@ -177,6 +207,15 @@ type AccessKind string
 // Accesses defines model for Accesses.
 type Accesses struct {
 	Access []Access `json:"access"`
+}
+
+// Approval defines model for Approval.
+type Approval struct {
+	// Alone on the controller's own socket, of what was asked there: nobody else is needed, and the audit says so
+	Alone bool `json:"alone,omitempty,omitzero"`
+
+	// Why for the audit
+	Why string `json:"why,omitempty,omitzero"`
 }
 
 // Audit defines model for Audit.
@@ -644,6 +683,56 @@ type Publish struct {
 	Targets []byte   `json:"targets"`
 }
 
+// Request What somebody asked for that wants the approval of a second person.
+type Request struct {
+	// Alone by the person who asked, on the controller's machine
+	Alone bool `json:"alone,omitempty,omitzero"`
+
+	// Answer what the operation answered to whom approved it
+	Answer json.RawMessage `json:"answer,omitempty,omitzero"`
+	Asked  time.Time       `json:"asked"`
+
+	// Body of the request
+	Body json.RawMessage `json:"body,omitempty,omitzero"`
+
+	// By who approved or refused it
+	By      string    `json:"by,omitempty,omitzero"`
+	Decided time.Time `json:"decided,omitempty,omitzero"`
+
+	// Expires it is not done afterwards
+	Expires time.Time `json:"expires"`
+
+	// Failure why it was not done though it was approved
+	Failure string `json:"failure,omitempty,omitzero"`
+
+	// Id of the content: another one has another
+	Id     string `json:"id"`
+	Method string `json:"method"`
+
+	// Path with the query
+	Path string `json:"path"`
+
+	// State Nobody has decided (waiting); it is done now, or the controller ended while it did it (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+	State RequestState `json:"state"`
+
+	// What as approve of fleet.yaml names it
+	What string `json:"what"`
+
+	// Who who asked, as the audit names them
+	Who string `json:"who"`
+
+	// Why what they said
+	Why string `json:"why,omitempty,omitzero"`
+}
+
+// RequestState Nobody has decided (waiting); it is done now, or the controller ended while it did it (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+type RequestState string
+
+// Requests defines model for Requests.
+type Requests struct {
+	Requests []Request `json:"requests"`
+}
+
 // Role defines model for Role.
 type Role string
 
@@ -743,6 +832,9 @@ type Why struct {
 // Failed As the agents' interface has it.
 type Failed = Failure
 
+// Waits What somebody asked for that wants the approval of a second person.
+type Waits = Request
+
 // AllowsParams defines parameters for Allows.
 type AllowsParams struct {
 	// What Those that lie within an address, a prefix or a range.
@@ -812,6 +904,12 @@ type LivingParams struct {
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 }
 
+// RequestsParams defines parameters for Requests.
+type RequestsParams struct {
+	// All those too that wait no more
+	All bool `form:"all,omitempty" json:"all,omitempty,omitzero"`
+}
+
 // RolloutsParams defines parameters for Rollouts.
 type RolloutsParams struct {
 	// Limit How many at most; a hundred unless given.
@@ -853,6 +951,12 @@ type RefreshListJSONRequestBody = ListRefresh
 
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publish
+
+// ApproveJSONRequestBody defines body for Approve for application/json ContentType.
+type ApproveJSONRequestBody = Approval
+
+// RefuseJSONRequestBody defines body for Refuse for application/json ContentType.
+type RefuseJSONRequestBody = Why
 
 // CommandJSONRequestBody defines body for Command for application/json ContentType.
 type CommandJSONRequestBody = Why
@@ -952,6 +1056,18 @@ type ServerInterface interface {
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
+	// Requests List what waits for the approval of a second person, and what came of those of the last month, the newest first, without bodies.
+	// (GET /api/v1/requests)
+	Requests(w http.ResponseWriter, r *http.Request, params RequestsParams)
+	// Request Say what a request asks for, and what came of it.
+	// (GET /api/v1/requests/{id})
+	Request(w http.ResponseWriter, r *http.Request, id string)
+	// Approve Do what a request asks for, once, as who asked. Who approves is a person other than who asked, who may do the same for all hosts that it is for.
+	// (POST /api/v1/requests/{id}/approve)
+	Approve(w http.ResponseWriter, r *http.Request, id string)
+	// Refuse End a request, which is one's own, or which one could do oneself.
+	// (POST /api/v1/requests/{id}/refuse)
+	Refuse(w http.ResponseWriter, r *http.Request, id string)
 	// Rollouts Tell of the roll-outs, the newest first.
 	// (GET /api/v1/rollouts)
 	Rollouts(w http.ResponseWriter, r *http.Request, params RolloutsParams)
@@ -1815,6 +1931,117 @@ func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// Requests operation middleware
+func (siw *ServerInterfaceWrapper) Requests(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RequestsParams
+
+	// ------------- Optional query parameter "all" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "all", r.URL.Query(), &params.All, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "all"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "all", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Requests(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Request operation middleware
+func (siw *ServerInterfaceWrapper) Request(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Request(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Approve operation middleware
+func (siw *ServerInterfaceWrapper) Approve(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Approve(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Refuse operation middleware
+func (siw *ServerInterfaceWrapper) Refuse(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Refuse(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Rollouts operation middleware
 func (siw *ServerInterfaceWrapper) Rollouts(w http.ResponseWriter, r *http.Request) {
 
@@ -2158,6 +2385,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/session", wrapper.Session)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/links", wrapper.CreateLink)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/access/{access}", wrapper.WithdrawAccess)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/requests", wrapper.Requests)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/requests/{id}", wrapper.Request)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/requests/{id}/approve", wrapper.Approve)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/requests/{id}/refuse", wrapper.Refuse)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/lists", wrapper.Lists)

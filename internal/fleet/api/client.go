@@ -37,6 +37,7 @@ type Client struct {
 	http  http.Client
 	base  string
 	token string // "": who asks is known otherwise
+	told  func(Request)
 }
 
 // NewClient asks the controller of a directory.
@@ -218,6 +219,16 @@ func do[T any](c *Client, r *http.Request) (*T, error) {
 		return out, nil
 	case http.StatusOK:
 		return out, json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(out)
+	case http.StatusAccepted:
+		var is Request
+		if err := json.NewDecoder(io.LimitReader(answer.Body, mostAnswer)).Decode(&is); err != nil {
+			return nil, err
+		}
+		text, err := c.await(r.Context(), is)
+		if err != nil || len(text) == 0 {
+			return out, err
+		}
+		return out, json.Unmarshal(text, out)
 	}
 	return nil, failureOf(answer)
 }

@@ -26,6 +26,7 @@ type Operation struct {
 	Pattern string // as http.ServeMux has it: the method, a blank, the path
 	Role    Role   // the least that may
 	Within  bool   // a role for the hosts of a selector is enough: the answer is of those
+	Approve string // as approve of fleet.yaml names it; "": it needs no second person
 }
 
 //go:embed openapi.yaml
@@ -43,9 +44,10 @@ var Operations = sync.OnceValue(func() map[string]Operation {
 func operations(text []byte) (map[string]Operation, error) {
 	var is struct {
 		Paths map[string]map[string]struct {
-			ID    string `yaml:"operationId"`
-			Role  Role   `yaml:"x-sluice-role"`
-			Hosts string `yaml:"x-sluice-hosts"`
+			ID      string `yaml:"operationId"`
+			Role    Role   `yaml:"x-sluice-role"`
+			Hosts   string `yaml:"x-sluice-hosts"`
+			Approve string `yaml:"x-sluice-approve"`
 		} `yaml:"paths"`
 	}
 	if err := yaml.Unmarshal(text, &is); err != nil {
@@ -58,7 +60,7 @@ func operations(text []byte) (map[string]Operation, error) {
 				return nil, fmt.Errorf("openapi.yaml: %s of %s says by no x-sluice-role who may ask it", method, path)
 			}
 			pattern := strings.ToUpper(method) + " " + path
-			all[pattern] = Operation{o.ID, pattern, o.Role, o.Hosts == "within"}
+			all[pattern] = Operation{o.ID, pattern, o.Role, o.Hosts == "within", o.Approve}
 		}
 	}
 	return all, nil

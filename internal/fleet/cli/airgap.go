@@ -224,7 +224,7 @@ func importBundle(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if out.Rollout, err = c.Publish(ctx, p); err != nil {
-		return err
+		return waiting(err)
 	}
 	return printPublished(cmd, &out)
 }

@@ -25,7 +25,8 @@ const livingHelp = `
 The controller answers once it is on its disk; hosts hear of it within half a second, and of
 what they missed when they are back. With --wait the command ends when every host of the
 selection that is online has it in its kernel, which was read back, and asks it. What ends the
-command before changes nothing of it.`
+command before changes nothing of it. Where fleet.yaml has a second person approve it ("approve"),
+nothing holds before; --wait waits for that too.`
 
 func newBan() *cobra.Command {
 	cmd := &cobra.Command{
@@ -43,7 +44,7 @@ standard input is no terminal, as of "sluice ban": one address, prefix or range 
 of its own; without a time a ban holds as long as fleet.yaml allows.
 
 Exit status: 0 banned, with --wait enforced on each host of the selection that is online, 1
-some was refused, or a host does not enforce it, 2 bad use, or it failed.`,
+some was refused, waits for approval, or a host does not enforce it, 2 bad use, or it failed.`,
 		Example: `  sluice-controller ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords" --wait
   sluice-controller ban 198.51.100.0/24 --hosts "role=web and env=prod" --for 1d
   sluice-controller ban - --for 1d < scanners.txt`,
@@ -80,7 +81,7 @@ Bans come first. It ends by its time, which has to be given, also where no contr
 ` + livingHelp + `
 
 Exit status: 0 let in, with --wait on each host of the selection that is online, 1 it was
-refused, or a host does not do it, 2 bad use, or it failed.`,
+refused, waits for approval, or a host does not do it, 2 bad use, or it failed.`,
 		Example: `  sluice-controller allow 203.0.113.7 ssh --for 2h -m "ticket 4711" --hosts role=db --wait`,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -132,6 +133,10 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 	c := controllerOf(cmd)
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
+	waits, _ := cmd.Flags().GetBool("wait")
+	if waits {
+		patient(cmd, c)
+	}
 	out := heldJSON{Held: api.Held{Written: []api.Holding{}}}
 	for some := range slices.Chunk(in.Entries, holdsAtOnce) {
 		part := in
@@ -146,7 +151,7 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 	}
 	lacking := 0
 	var err error
-	if waits, _ := cmd.Flags().GetBool("wait"); waits && len(out.Written) > 0 {
+	if waits && len(out.Written) > 0 {
 		ours := map[string]bool{}
 		for _, e := range out.Written {
 			ours[e.Id] = true

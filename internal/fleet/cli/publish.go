@@ -33,13 +33,14 @@ fleet.yaml, in place of one that is under way. The controller takes nothing that
 would refuse. With --not-before no host hears of it before a time; until then the
 roll-out says what it waits for, and a newer one may take its place. With --wait it tells of
 each stage on standard error until the roll-out is done, has gone back, or waits for a
-person after a halt; who interrupts that, leaves the roll-out as it is.
+person after a halt; who interrupts that, leaves the roll-out as it is. Where fleet.yaml has a
+second person approve it, nothing begins before; --wait waits for that too.
 
 Files: trust/ in the repository, and the files of the newest bundle, which must be what was
 signed.
 
 Exit status: 0 the roll-out has begun, with --wait it is done or another took its place; 1 it
-is halted or went back; 2 bad use, or it was refused.`,
+is halted or went back, or waits for approval; 2 bad use, or it was refused.`,
 		Example: "  sluice-controller publish --wait\n  sluice-controller publish --not-before 2026-12-01T05:00:00+01:00",
 		Args:    cobra.NoArgs,
 		RunE:    publish,
@@ -125,6 +126,10 @@ func publish(cmd *cobra.Command, _ []string) error {
 		files[hash] = manifest
 	}
 	c := controllerOf(cmd)
+	waits, _ := cmd.Flags().GetBool("wait")
+	if waits {
+		patient(cmd, c)
+	}
 	out := published{Bundle: b.Number}
 	if err := send(ctx, c, r, files, older, &out); err != nil {
 		return hinted(err)
@@ -134,9 +139,9 @@ func publish(cmd *cobra.Command, _ []string) error {
 		fmt.Fprintf(w, "%s %s is neither at the controller nor in trust/blobs: no host can go back to it\n", command.Paint(w, "33", "warning:"), file)
 	}
 	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number, NotBefore: from}); err != nil {
-		return err
+		return waiting(err)
 	}
-	if waits, _ := cmd.Flags().GetBool("wait"); waits {
+	if waits {
 		if out.Rollout, err = awaitRollout(ctx, cmd, c, out.Rollout); err != nil {
 			return err
 		}

@@ -219,7 +219,7 @@ answers.`,
 			why, _ := cmd.Flags().GetString("message")
 			is, err := c.Command(cmd.Context(), r.ID, what, why)
 			if err != nil {
-				return err
+				return waiting(err)
 			}
 			if command.JSON(cmd) {
 				return command.PrintJSON(cmd.OutOrStdout(), is)

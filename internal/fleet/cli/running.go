@@ -164,6 +164,9 @@ func hinted(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w\nhint: root and the user that the controller runs as may ask it", err)
 	}
+	if waits := (*api.WaitingError)(nil); errors.As(err, &waits) {
+		return waiting(err)
+	}
 	f := (*wire.Failure)(nil)
 	if !errors.As(err, &f) {
 		return err
@@ -175,4 +178,18 @@ func hinted(err error) error {
 		return fmt.Errorf("%w\nhint: sluice-controller login logs you in; \"sluice-controller access create\" makes a token for a program", err)
 	}
 	return err
+}
+
+// waiting is what ends a command whose request waits for approval, or did not get it; other
+// errors stay as they are.
+func waiting(err error) error {
+	is := (*api.WaitingError)(nil)
+	if !errors.As(err, &is) {
+		return err
+	}
+	text := err.Error()
+	if is.Request.State == api.RequestWaiting {
+		text += fmt.Sprintf("\nhint: somebody else approves it by sluice-controller approve %s; sluice-controller requests %[1]s says what comes of it", is.Request.Id)
+	}
+	return command.Found(text)
 }

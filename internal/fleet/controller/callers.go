@@ -26,6 +26,8 @@ type caller struct {
 	Hosts   *selector.Selector
 	grants  []grant // where they have several
 	session string  // the id of what they have shown; "" on the socket
+	program bool    // it is a token
+	makers  []string
 	expires time.Time
 }
 
@@ -156,11 +158,20 @@ func (c *Controller) operations() http.Handler {
 			wire.Fail(w, unpermitted("%s has the role %s for hosts of %s, and this is of all hosts", who.Who, who.Role, who.Hosts))
 			return
 		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+		if wants, err := c.wantsApproval(r, o); err != nil || wants {
+			if err != nil {
+				wire.Fail(w, refusal(err))
+				return
+			}
+			operator{c}.suspend(w, r, who, o)
+			return
+		}
 		if o.ID == "putBlob" {
 			rc, until := http.NewResponseController(w), time.Now().Add(blobTime)
 			_, _ = rc.SetReadDeadline(until), rc.SetWriteDeadline(until) // the socket has none
 		}
-		mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
+		mux.ServeHTTP(w, r)
 	})
 }
 

@@ -24,6 +24,9 @@ func (c *Controller) pruneHourly(ctx context.Context) {
 		if err := c.Store.PruneAccess(ctx); err != nil && ctx.Err() == nil {
 			c.Note(fmt.Errorf("remove old tokens from the database: %w", err))
 		}
+		if err := c.Store.PruneRequests(ctx); err != nil && ctx.Err() == nil {
+			c.Note(fmt.Errorf("remove old requests from the database: %w", err))
+		}
 	}
 }
 

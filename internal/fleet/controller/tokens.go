@@ -137,6 +137,9 @@ func (o operator) access(who caller, asked api.NewAccess) (store.Access, error) 
 		ID: api.AccessID(secret), Kind: store.AccessToken, Secret: secret, Who: "token:" + asked.Name, Role: string(asked.Role),
 		Created: o.Now(), By: who.Who, Expires: asked.Expires,
 	}
+	if err == nil {
+		a.Makers, err = who.makersOf()
+	}
 	if err == nil && hosts != nil {
 		a.Hosts = hosts.String()
 		if _, long := selector.Parse(a.Hosts); long != nil {
@@ -176,6 +179,9 @@ func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
 	}
 	if hosts != nil {
 		a.Hosts = hosts.String()
+	}
+	if err == nil {
+		a.Makers, err = who.makersOf()
 	}
 	if err == nil {
 		err = o.Store.CreateAccess(r.Context(), who.Who, a)

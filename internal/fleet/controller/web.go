@@ -144,14 +144,29 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 		return caller{}, err
 	case a.Kind == store.AccessLink:
 		return caller{}, unknownCaller("this is a link to log in, and no token")
-	case !a.Withdrawn.IsZero():
-		return caller{}, unknownCaller("the token was withdrawn")
-	case !a.Expires.After(c.Now()):
-		return caller{}, unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
 	}
-	who := caller{Who: a.Who, Role: api.Role(a.Role), session: a.ID, expires: a.Expires}
+	if err := c.over(a); err != nil {
+		return caller{}, err
+	}
+	return c.callerOf(r.Context(), a)
+}
+
+// over says why an access is good no more.
+func (c *Controller) over(a store.Access) error {
+	switch {
+	case !a.Withdrawn.IsZero():
+		return unknownCaller("the token was withdrawn")
+	case !a.Expires.After(c.Now()):
+		return unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// callerOf is who has an access, with what they may now.
+func (c *Controller) callerOf(ctx context.Context, a store.Access) (who caller, err error) {
+	who = caller{Who: a.Who, Role: api.Role(a.Role), session: a.ID, program: a.Kind == store.AccessToken, makers: a.Makers, expires: a.Expires}
 	if a.Role == "" {
-		who.grants, err = c.granted(r.Context(), a.Who, a.Groups)
+		who.grants, err = c.granted(ctx, a.Who, a.Groups)
 	} else if a.Hosts != "" {
 		who.Hosts, err = selector.Parse(a.Hosts)
 	}

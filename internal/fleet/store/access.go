@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -17,6 +18,7 @@ type Access struct {
 	Role      string     `json:"role,omitempty"`   // "": what the fleet gives to who and to groups
 	Hosts     string     `json:"hosts,omitempty"`  // the selector of which the role holds; "": all
 	Groups    []string   `json:"groups,omitempty"` // as the provider named them
+	Makers    []string   `json:"-"`                // who made it, and who made what they made it by, but on the controller's machine
 	Binds     string     `json:"-"`                // of a link: the SHA-256 of the session's secret, in hexadecimal; "": any
 	Created   time.Time  `json:"created"`
 	By        string     `json:"by"`
@@ -40,14 +42,18 @@ const mostAccess = 10_000
 // CreateAccess keeps an access: ErrExists where there is one of that id or secret,
 // ErrTooMany where there are too many that are good.
 func (s *Store) CreateAccess(ctx context.Context, who string, a Access) error {
+	return s.write(ctx, func(t *tx) error { return t.createAccess(who, a) })
+}
+
+func (t *tx) createAccess(who string, a Access) error {
 	groups, err := list(a.Groups)
 	if err != nil {
 		return err
 	}
-	return s.write(ctx, func(t *tx) error { return t.createAccess(who, groups, a) })
-}
-
-func (t *tx) createAccess(who, groups string, a Access) error {
+	makers, err := list(a.Makers)
+	if err != nil {
+		return err
+	}
 	var good int
 	if err := t.one([]any{&good}, `select count(*) from access where expires > $1 and withdrawn = 0`, t.store.micros()); err != nil {
 		return err
@@ -55,9 +61,9 @@ func (t *tx) createAccess(who, groups string, a Access) error {
 	if good >= mostAccess {
 		return fmt.Errorf("%w: %d tokens and sessions are good now", ErrTooMany, good)
 	}
-	err := t.must(ErrExists, `insert into access (id, kind, secret, who, role, hosts, member_of, created, created_by, expires, withdrawn, binds)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11) on conflict do nothing`,
-		a.ID, string(a.Kind), hex.EncodeToString(a.Secret[:]), a.Who, a.Role, a.Hosts, groups, t.store.micros(), who, column(a.Expires), a.Binds)
+	err = t.must(ErrExists, `insert into access (id, kind, secret, who, role, hosts, member_of, created, created_by, expires, withdrawn, binds, makers)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $12) on conflict do nothing`,
+		a.ID, string(a.Kind), hex.EncodeToString(a.Secret[:]), a.Who, a.Role, a.Hosts, groups, t.store.micros(), who, column(a.Expires), a.Binds, makers)
 	if err != nil {
 		return fmt.Errorf("access %s: %w", a.ID, err)
 	}
@@ -77,7 +83,6 @@ func (s *Store) Login(ctx context.Context, link [32]byte, id string, session [32
 		if err != nil {
 			return fmt.Errorf("a link to log in: %w", err)
 		}
-		var groups string
 		err = s.query(ctx, t, func(scan func(...any) error) (err error) {
 			a, err = scanAccess(scan)
 			return err
@@ -85,33 +90,43 @@ func (s *Store) Login(ctx context.Context, link [32]byte, id string, session [32
 		if err != nil {
 			return err
 		}
-		if groups, err = list(a.Groups); err != nil {
-			return err
-		}
 		a.ID, a.Kind, a.Secret, a.Expires, a.Withdrawn = id, AccessSession, session, expires, time.Time{}
-		return t.createAccess(a.Who, groups, a)
+		return t.createAccess(a.Who, a)
 	})
 }
 
-// WithdrawAccess ends an access.
+// WithdrawAccess ends an access. What waits for approval that was asked by it is refused, unless
+// its owner ends it, who logs out.
 func (s *Store) WithdrawAccess(ctx context.Context, who, id string) error {
 	return s.write(ctx, func(t *tx) error {
 		err := t.must(ErrNotFound, `update access set withdrawn = $1 where id = $2 and withdrawn = 0`, s.micros(), id)
 		if err != nil {
 			return fmt.Errorf("access %s: %w", id, err)
 		}
+		if err := t.refuseOf(id, who); err != nil {
+			return err
+		}
 		return t.tell(who, "access.withdraw", map[string]any{"access": id})
 	})
 }
 
 // AccessBy is the access of a secret, whether it is good or not; ErrNotFound.
-func (s *Store) AccessBy(ctx context.Context, secret [32]byte) (a Access, err error) {
+func (s *Store) AccessBy(ctx context.Context, secret [32]byte) (Access, error) {
+	return s.access(ctx, ` where secret = $1`, hex.EncodeToString(secret[:]))
+}
+
+// AccessOf is the access of an id, whether it is good or not; ErrNotFound.
+func (s *Store) AccessOf(ctx context.Context, id string) (Access, error) {
+	return s.access(ctx, ` where id = $1`, id)
+}
+
+func (s *Store) access(ctx context.Context, where, is string) (a Access, err error) {
 	found := false
 	err = s.query(ctx, s.reader, func(scan func(...any) error) (err error) {
 		found = true
 		a, err = scanAccess(scan)
 		return err
-	}, accessColumns+` where secret = $1`, hex.EncodeToString(secret[:]))
+	}, accessColumns+where, is)
 	if err == nil && !found {
 		err = ErrNotFound
 	}
@@ -142,14 +157,14 @@ func (s *Store) PruneAccess(ctx context.Context) error {
 	})
 }
 
-const accessColumns = `select id, kind, who, role, hosts, member_of, created, created_by, expires, withdrawn from access`
+const accessColumns = `select id, kind, who, role, hosts, member_of, created, created_by, expires, withdrawn, makers from access`
 
 func scanAccess(scan func(...any) error) (a Access, err error) {
-	var kind, groups string
+	var kind, groups, makers string
 	var created, expires, withdrawn int64
-	if err := scan(&a.ID, &kind, &a.Who, &a.Role, &a.Hosts, &groups, &created, &a.By, &expires, &withdrawn); err != nil {
+	if err := scan(&a.ID, &kind, &a.Who, &a.Role, &a.Hosts, &groups, &created, &a.By, &expires, &withdrawn, &makers); err != nil {
 		return a, err
 	}
 	a.Kind, a.Created, a.Expires, a.Withdrawn = AccessKind(kind), moment(created), moment(expires), moment(withdrawn)
-	return a, json.Unmarshal([]byte(groups), &a.Groups)
+	return a, errors.Join(json.Unmarshal([]byte(groups), &a.Groups), json.Unmarshal([]byte(makers), &a.Makers))
 }

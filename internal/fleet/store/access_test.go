@@ -11,7 +11,7 @@ func TestAccess(t *testing.T) {
 		fleet(t, s)
 		now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 		s.Now = func() time.Time { return now }
-		a := Access{ID: "a", Kind: AccessToken, Secret: secretOf("s"), Who: "token:ci", Role: "viewer", Hosts: "env=prod", Groups: []string{"g"}, Expires: now.Add(time.Hour)}
+		a := Access{ID: "a", Kind: AccessToken, Secret: secretOf("s"), Who: "token:ci", Role: "viewer", Hosts: "env=prod", Groups: []string{"g"}, Makers: []string{"user:erika"}, Expires: now.Add(time.Hour)}
 		if err := s.CreateAccess(ctx, operator, a); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ type Pruned struct {
 // removed nothing. It removes bundles with a number below the one given but those in keep,
 // those that hosts are to run, and those of roll-outs that are open or that hosts were told
 // last by; with a bundle go its other roll-outs. Then blobs go that no bundle and no live list has and nobody
-// has sent or asked for in a day, and what uploads that did not end have left.
+// has sent or asked for in a day, unless a bundle waits for approval, and what uploads that did not end have left.
 // The entry of the audit is of the bundles. It is no change of desired state.
 func (s *Store) Prune(ctx context.Context, who string, below int64, keep []int64) (out Pruned, err error) {
 	return out, s.write(ctx, func(t *tx) error {
@@ -48,7 +48,8 @@ func (s *Store) Prune(ctx context.Context, who string, below int64, keep []int64
 		old := s.Now().Add(-abandoned).UnixMicro()
 		if out.Blobs, err = t.do(`delete from blob where sha256 in (select b.sha256 from blob b join upload u on u.id = b.upload
 			where u.begun < $1 and not exists (select 1 from bundle_blob x where x.sha256 = b.sha256)
-			and not exists (select 1 from live_list l where l.sha256 = b.sha256 or l.previous = b.sha256) limit $2 LOCKED)`, old, prunedBlobs); err != nil {
+			and not exists (select 1 from request where what = 'publish' and state = 'waiting' and expires > $3)
+			and not exists (select 1 from live_list l where l.sha256 = b.sha256 or l.previous = b.sha256) limit $2 LOCKED)`, old, prunedBlobs, s.micros()); err != nil {
 			return err
 		}
 		// What goes in pieces is given up first, or it could become a blob with some of them.

@@ -223,6 +223,28 @@ alter table fleet add column audit_floor bigint not null default 0;
 alter table fleet add column audit_floor_hash text not null default '';
 `, `
 drop table live;
+`, `
+alter table access add column makers text not null default '[]';
+create table request (
+	id text not null primary key,
+	what text not null,
+	operation text not null,
+	method text not null,
+	path text not null,
+	body BYTES not null,
+	who text not null,
+	access text not null,
+	asked bigint not null,
+	expires bigint not null,
+	state text not null,
+	decided bigint not null,
+	decided_by text not null,
+	alone bigint not null,
+	why text not null,
+	failure text not null,
+	answer BYTES not null
+);
+create index request_state on request (state, expires);
 `}
 
 // schemaTable has one row, the version of the tables.

@@ -3,6 +3,7 @@ package policy
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"sluice/internal/base/selector"
@@ -26,6 +27,27 @@ func IsWho(text string) bool { return whoSyntax().MatchString(text) }
 
 // roles are all, the least first.
 var roles = []string{"viewer", "operator", "admin"}
+
+// Approvals are what may want the approval of a second person, as the interface of controllers
+// names it.
+var Approvals = []string{"publish", "roll-out", "ban", "unban", "allow", "disallow", "guest", "list", "revoke", "labels", "token", "access"}
+
+// approve reads what wants the approval of a second person.
+func (f *file) approve(e source.Entry) (all []string) {
+	for _, n := range f.List(e.Value, "approve") {
+		name, fine := f.Text(n, "approve")
+		switch {
+		case !fine:
+		case !slices.Contains(Approvals, name):
+			f.fail(f.At(n), "", "approve is a list of %s, this is %s%s", strings.Join(Approvals, ", "), source.Quote(name), source.DidYouMean(name, Approvals))
+		case slices.Contains(all, name):
+			f.fail(f.At(n), "leave one out", "%s stands in approve twice", name)
+		default:
+			all = append(all, name)
+		}
+	}
+	return all
+}
 
 // access reads who may do what at the controller.
 func (f *file) access(e source.Entry) (all []Access) {

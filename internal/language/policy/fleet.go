@@ -22,6 +22,7 @@ type Fleet struct {
 	Exceptions *ExceptionBounds
 	Public     []Range // that may lead to guests
 	Access     []Access
+	Approve    []string // of Approvals
 	// Drift is where a part of the host says what becomes of rules that somebody changed.
 	Drift   Pos
 	Restore bool // they are put back

@@ -137,6 +137,8 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.rollOut(e, &fleet.RollOut)
 		case "access":
 			fleet.Access = f.access(e)
+		case "approve":
+			fleet.Approve = f.approve(e)
 		}
 	}
 	f.boundGuests(fleet)

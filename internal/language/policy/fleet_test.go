@@ -342,6 +342,35 @@ func TestFleetAccess(t *testing.T) {
 	}
 }
 
+func TestFleetApprove(t *testing.T) {
+	read := func(text string) ([]string, error) {
+		p, err := (Reading{Texts: changed(map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: parts/*.yaml\napprove: " + text})}).ReadFleet("fleet.yaml")
+		if err != nil {
+			return nil, err
+		}
+		return p.Fleet.Approve, nil
+	}
+	for text, want := range map[string]string{"": "", "publish": "publish", "[roll-out, allow]": "roll-out allow"} {
+		if got, err := read(text); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v %v", text, err, got)
+		}
+	}
+	for _, test := range []struct{ text, want string }{
+		{"[publsh]", `fleet.yaml:4:11: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "publsh", did you mean "publish"?`},
+		{"all", `fleet.yaml:4:10: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "all"`},
+		{"[ban, allow, ban]", "fleet.yaml:4:23: ban stands in approve twice; leave one out"},
+		{"[[ban]]", "fleet.yaml:4:11: approve must be"},
+		{"{ban: true}", "fleet.yaml:4:10: approve must be"},
+	} {
+		_, err := read(test.text)
+		checkFleetError(t, err, test.want)
+	}
+	formatted, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\napprove:   [ publish,allow ]\n"))
+	if want := "version: 1\nfleet: a\napprove: [publish, allow]\n"; err != nil || string(formatted) != want {
+		t.Errorf("%v\n%s", err, formatted)
+	}
+}
+
 // guestTexts are a host with guests, and what is done for them.
 var guestTexts = map[string]string{
 	"fleet.yaml":        "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {pg: {guests: app=postgres, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}}\nguests: {public: [203.0.113.0/24, \"2001:db8::/64\"]}\n",

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/wire"
+)
+
+func newRequests() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "requests [ID]",
+		Short: "List what waits for the approval of a second person",
+		Long: `Lists what somebody has asked for and fleet.yaml ("approve") wants a second person for,
+the newest first: with --all also what was decided on in the last month. With an ID it prints
+all that is asked for, which is what "approve" has done, and what came of it.
+
+Exit status: 0 fine, 2 bad use, there is no such request, or no controller answers.`,
+		Example: "  sluice-controller requests\n  sluice-controller requests 3f0c52a1b97e44d0",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := controllerOf(cmd)
+			if len(args) == 1 {
+				is, err := c.Request(cmd.Context(), args[0])
+				if err != nil {
+					return hintedRequest(err)
+				}
+				return printRequest(cmd, is)
+			}
+			every, _ := cmd.Flags().GetBool("all")
+			found, err := c.Requests(cmd.Context(), every)
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), found)
+			}
+			if len(found.Requests) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing waits for approval")
+				return nil
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "id\tstate\twhat\tby\tasked\tuntil\tasks for")
+			for _, r := range found.Requests {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\n", command.PlainName(r.Id), r.State, command.PlainName(r.What), command.PlainName(r.Who),
+					r.Asked.Local().Format(time.DateTime), r.Expires.Local().Format(time.DateTime), command.PlainName(r.Method), command.PlainName(r.Path))
+			}
+			return table.Flush()
+		},
+	}
+	addController(cmd)
+	cmd.Flags().Bool("all", false, "also what waits no more, of the last month")
+	return cmd
+}
+
+func newApprove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Have done what somebody else has asked for",
+		Long: `Approves a request, which is then done at once and once, as who asked, with the rights that
+they have now. Look at it before, by "requests ID": the ID is of its content. Who approves is a
+person other than who asked, whom nobody has given access who is one of the two, and who may do
+the same for all hosts that it is for.
+
+On the controller's own machine, root and the controller's user are one person here. --alone
+approves there what was asked there; the audit says that it was alone.
+
+Exit status: 0 it is done, 1 it was approved and could not be done, 2 bad use, or it may not be
+approved.`,
+		Example: "  sluice-controller approve 3f0c52a1b97e44d0 -m 'as agreed'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			why, _ := cmd.Flags().GetString("message")
+			alone, _ := cmd.Flags().GetBool("alone")
+			is, err := controllerOf(cmd).Approve(cmd.Context(), args[0], api.Approval{Why: why, Alone: alone})
+			if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindRole && strings.Contains(f.Text, "operator:") && !alone {
+				return fmt.Errorf("%w\nhint: where nobody else is, --alone approves what was asked on this machine, and the audit says so", err)
+			}
+			if err != nil {
+				return hintedRequest(err)
+			}
+			if err := printRequest(cmd, is); err != nil {
+				return err
+			}
+			if is.State != api.RequestDone {
+				return command.ErrFound
+			}
+			return nil
+		},
+	}
+	addController(cmd)
+	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
+	cmd.Flags().Bool("alone", false, "of what was asked on the controller's machine, there, without a second person")
+	return cmd
+}
+
+func newRefuse() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "refuse ID",
+		Short: "End what waits for approval, which is then not done",
+		Long: `Refuses a request: one's own, or one which one could do oneself. It is never done.
+
+Exit status: 0 it is refused, 2 bad use, or it waits no more.`,
+		Example: "  sluice-controller refuse 3f0c52a1b97e44d0 -m 'not on a Friday'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			why, _ := cmd.Flags().GetString("message")
+			is, err := controllerOf(cmd).Refuse(cmd.Context(), args[0], why)
+			if err != nil {
+				return hintedRequest(err)
+			}
+			return printRequest(cmd, is)
+		},
+	}
+	addController(cmd)
+	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for who asked and for the audit")
+	return cmd
+}
+
+// hintedRequest is hinted of what names a request.
+func hintedRequest(err error) error {
+	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
+		return fmt.Errorf("%w\nhint: sluice-controller requests --all lists those that there are", err)
+	}
+	return hinted(err)
+}
+
+// printRequest prints all of a request.
+func printRequest(cmd *cobra.Command, r *api.Request) error {
+	w := cmd.OutOrStdout()
+	if command.JSON(cmd) {
+		return command.PrintJSON(w, r)
+	}
+	fmt.Fprintf(w, "request %s: %s %s by %s at %s\n", command.PlainName(r.Id), command.Paint(w, "1", string(r.State)), command.PlainName(r.What), command.PlainName(r.Who), r.Asked.Local().Format(time.DateTime))
+	if !r.Decided.IsZero() {
+		alone := ""
+		if r.Alone {
+			alone = ", alone"
+		}
+		fmt.Fprintf(w, "  decided by %s%s at %s: %s\n", command.PlainName(r.By), alone, r.Decided.Local().Format(time.DateTime), command.PlainName(r.Why))
+	} else {
+		fmt.Fprintf(w, "  until %s\n", r.Expires.Local().Format(time.DateTime))
+	}
+	if r.Failure != "" {
+		fmt.Fprintf(w, "  not done: %s\n", command.PlainName(r.Failure))
+	}
+	fmt.Fprintf(w, "  %s %s\n", command.PlainName(r.Method), command.PlainName(r.Path))
+	printBody(w, r.Body)
+	return nil
+}
+
+// printBody prints a value of JSON as people read it.
+func printBody(w io.Writer, body []byte) {
+	var text bytes.Buffer
+	if len(body) == 0 || json.Indent(&text, body, "  ", "  ") != nil {
+		return
+	}
+	for line := range strings.Lines("  " + text.String()) {
+		fmt.Fprintln(w, command.PlainName(strings.TrimRight(line, "\n")))
+	}
+}
+
+// patient has a command wait for approval, and says so.
+func patient(cmd *cobra.Command, c *api.Client) {
+	c.Patient(func(r api.Request) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "request %s waits for the approval of a second person until %s\n", command.PlainName(r.Id), r.Expires.Local().Format(time.DateTime))
+	})
+}

@@ -1,0 +1,422 @@
+package controller
+
+import (
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
+)
+
+const approvalText = bansText + `access:
+- { who: "user:erika", role: admin }
+- { who: "user:max", role: admin }
+- { who: "user:otto", role: operator, hosts: env=prod }
+- { who: "user:vera", role: viewer }
+`
+
+// awaiting is the request that an error says to wait.
+func awaiting(t *testing.T, err error) api.Request {
+	t.Helper()
+	var waits *api.WaitingError
+	if !errors.As(err, &waits) || waits.Request.State != api.RequestWaiting {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	return waits.Request
+}
+
+// approving is a fleet with two hosts, where a second person approves some things.
+func approving(t *testing.T, what string) *fleet {
+	t.Helper()
+	f := newFleet(t, "example.net")
+	for host, env := range map[string]string{"web-1": "prod", "web-2": "test"} {
+		_, err := f.join(host, f.token(map[string]string{"env": env}, 1))
+		ok(t, err)
+	}
+	f.text += approvalText + "approve: " + what + "\n"
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	return f
+}
+
+// bansNow are those that hold.
+func (f *fleet) bansNow() string {
+	f.Helper()
+	all, err := f.client.Bans(f.Context(), "", "")
+	ok(f, err)
+	var out []string
+	for _, e := range all.Entries {
+		out = append(out, strings.Join(strings.Fields(e.What+" "+e.Hosts+" "+e.Who), " "))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// tamper changes the database behind the controller.
+func (f *fleet) tamper(statement string, args ...any) {
+	f.Helper()
+	db, err := sql.Open("sqlite", strings.TrimPrefix(f.database, "sqlite:"))
+	ok(f, err)
+	defer db.Close()
+	_, err = db.ExecContext(f.Context(), statement, args...)
+	ok(f, err)
+}
+
+func aBan(what, hosts string) api.NewHoldings {
+	return api.NewHoldings{Hosts: hosts, ForSeconds: 3600, Entries: []api.NewHolding{{What: what}}}
+}
+
+// TestApproval: what fleet.yaml has a second person approve is done then, once, as who asked.
+func TestApproval(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "[ban, roll-out]")
+	erika, maxim, otto, vera := f.logged("erika"), f.logged("max"), f.logged("otto"), f.logged("vera")
+	ctx := t.Context()
+
+	_, err := erika.Ban(ctx, aBan("203.0.113.1", ""))
+	is := awaiting(t, err)
+	if is.What != "ban" || is.Who != "user:erika" || is.Path != "/api/v1/bans" || f.bansNow() != "" {
+		t.Errorf("%+v; %s holds", is, f.bansNow())
+	}
+	_, err = erika.Unban(ctx, api.Lift{What: []string{"203.0.113.9"}}) // which wants none
+	ok(t, err)
+	if _, err := otto.Ban(ctx, aBan("203.0.113.1", "role=")); kind(err) != wire.KindBadRequest {
+		t.Errorf("what no approval makes right: %v", err)
+	}
+
+	for who, c := range map[string]*api.Client{"who asked": erika, "who asked, in another session": f.logged("Erika"), "an operator of some hosts": otto, "a viewer": vera} {
+		want := wire.KindRole
+		if who == "an operator of some hosts" {
+			want = wire.KindNotFound
+		}
+		if _, err := c.Approve(ctx, is.Id, api.Approval{}); kind(err) != want {
+			t.Errorf("%s approves: %v", who, err)
+		}
+	}
+	if _, err := maxim.Approve(ctx, is.Id, api.Approval{Alone: true}); kind(err) != wire.KindRole {
+		t.Errorf("alone elsewhere: %v", err)
+	}
+	if _, err := maxim.Approve(ctx, "0123456789abcdef", api.Approval{}); kind(err) != wire.KindNotFound {
+		t.Errorf("an unknown one: %v", err)
+	}
+	seen, err := vera.Request(ctx, is.Id)
+	ok(t, err)
+	if string(seen.Body) != `{"entries":[{"what":"203.0.113.1"}],"for-seconds":3600}` {
+		t.Errorf("a viewer is shown %s", seen.Body)
+	}
+	done, err := maxim.Approve(ctx, is.Id, api.Approval{Why: "as agreed"})
+	ok(t, err)
+	answer := api.Held{}
+	if err := json.Unmarshal(done.Answer, &answer); err != nil || done.State != api.RequestDone || done.By != "user:max" || len(answer.Written) != 1 || f.bansNow() != "203.0.113.1 user:erika" {
+		t.Errorf("%v %+v; %s holds", err, done, f.bansNow())
+	}
+	if _, err := maxim.Approve(ctx, is.Id, api.Approval{}); kind(err) != wire.KindTaken || !strings.Contains(err.Error(), "it is done by user:max since") {
+		t.Errorf("approved twice: %v", err)
+	}
+	if _, err := erika.Refuse(ctx, is.Id, ""); kind(err) != wire.KindTaken {
+		t.Errorf("refused afterwards: %v", err)
+	}
+
+	// Who may do it for the hosts that it is for may approve it, and sees it.
+	_, err = erika.Ban(ctx, aBan("203.0.113.2", "env=prod and role=web"))
+	some := awaiting(t, err)
+	_, err = erika.Ban(ctx, aBan("203.0.113.3", "env=test"))
+	others := awaiting(t, err)
+	list, err := otto.Requests(ctx, true)
+	ok(t, err)
+	if len(list.Requests) != 1 || list.Requests[0].Id != some.Id {
+		t.Errorf("an operator of some hosts sees %+v", list)
+	}
+	done, err = otto.Approve(ctx, some.Id, api.Approval{})
+	ok(t, err)
+	if done.State != api.RequestDone || !strings.Contains(f.bansNow(), "203.0.113.2 env=prod and role=web user:erika") {
+		t.Errorf("%+v; %s holds", done, f.bansNow())
+	}
+	if _, err := otto.Refuse(ctx, others.Id, ""); kind(err) != wire.KindNotFound {
+		t.Errorf("who may not know of it refuses: %v", err)
+	}
+	if _, err := vera.Refuse(ctx, others.Id, ""); kind(err) != wire.KindRole {
+		t.Errorf("a viewer refuses: %v", err)
+	}
+	_, err = erika.Refuse(ctx, others.Id, "a mistake")
+	ok(t, err)
+	if _, err := maxim.Approve(ctx, others.Id, api.Approval{}); kind(err) != wire.KindTaken {
+		t.Errorf("approved after it was refused: %v", err)
+	}
+
+	// To stop a roll-out needs nobody else, to go on with it does.
+	_, err = erika.Command(ctx, 1, api.Pause, "")
+	ok(t, err)
+	_, err = erika.Command(ctx, 1, api.Resume, "")
+	resume := awaiting(t, err)
+	done, err = maxim.Approve(ctx, resume.Id, api.Approval{})
+	ok(t, err)
+	if done.State != api.RequestDone {
+		t.Errorf("%+v", done)
+	}
+	var told []string
+	audit, err := f.client.Audit(ctx, -1, 100)
+	ok(t, err)
+	for _, e := range audit.Entries {
+		if strings.HasPrefix(e.What, "request.") && strings.Contains(string(e.Diff), is.Id) {
+			told = append(told, e.What+" "+e.Who+" "+string(e.Diff))
+		}
+	}
+	if len(told) != 2 || !strings.HasPrefix(told[0], "request.create user:erika") || !strings.HasPrefix(told[1], "request.approve user:max") || !strings.Contains(told[1], `"who":"user:erika"`) {
+		t.Errorf("the audit: %q", told)
+	}
+}
+
+// TestApprovalIsOfAnother: nobody is two persons by what they were given, or gave.
+func TestApprovalIsOfAnother(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "ban")
+	ctx := t.Context()
+	erika, maxim := f.logged("erika"), f.logged("max")
+	program := func(by *api.Client, name string) *api.Client {
+		t.Helper()
+		token, _, err := f.access(by, name, api.Admin, "")
+		ok(t, err)
+		return f.elsewhere(token)
+	}
+	person := func(by *api.Client, name string) *api.Client {
+		t.Helper()
+		link, session := api.NewSecret(), api.NewSecret()
+		hash, err := api.SecretHash(link)
+		ok(t, err)
+		_, err = by.CreateLink(ctx, api.NewLink{User: name, Secret: hex.EncodeToString(hash[:]), Role: api.Admin, Expires: time.Now().Add(time.Hour)})
+		ok(t, err)
+		_, err = api.LogIn(ctx, "https://"+f.web, link, session, f.tls())
+		ok(t, err)
+		return f.elsewhere(session)
+	}
+	ofErika, ofRoot := program(erika, "a"), program(f.client, "b")
+	ofToken := program(ofErika, "c")
+	renamed, again, guest := person(erika, "emma"), person(ofToken, "elke"), person(f.client, "gast")
+	for _, test := range []struct {
+		what       string
+		asks, says *api.Client
+		fine       bool
+	}{
+		{"two people", erika, maxim, true},
+		{"herself by a token that she made", erika, ofErika, false},
+		{"two tokens of hers", ofErika, ofToken, false},
+		{"a program for a person", erika, ofRoot, false},
+		{"a name that she has made up", erika, renamed, false},
+		{"a name made up by a token of hers, and of that one", erika, again, false},
+		{"two names that she has made up", renamed, again, false},
+		{"what her token asks", ofErika, erika, false},
+		{"what a token of a token of hers asks", ofToken, erika, false},
+		{"what her token asks, by somebody else", ofToken, maxim, true},
+		{"what the name that she has made up asks", renamed, erika, false},
+		{"a program that root made, by a person", ofRoot, erika, true},
+		{"two people, one of whom root lets log in", guest, maxim, true},
+		{"root for a person", erika, f.client, true},
+		{"a person for root", f.client, erika, true},
+		{"root for itself", f.client, f.client, false},
+	} {
+		_, err := test.asks.Ban(ctx, aBan("203.0.113.1", ""))
+		is := awaiting(t, err)
+		done, err := test.says.Approve(ctx, is.Id, api.Approval{})
+		if test.fine && (err != nil || done.State != api.RequestDone) || !test.fine && kind(err) != wire.KindRole {
+			t.Errorf("%s: %v %+v", test.what, err, done)
+		}
+		if !test.fine {
+			_, err = test.asks.Refuse(ctx, is.Id, "")
+			ok(t, err)
+		}
+	}
+	_, err := f.client.Ban(ctx, aBan("203.0.113.4", ""))
+	is := awaiting(t, err)
+	done, err := f.client.Approve(ctx, is.Id, api.Approval{Alone: true})
+	ok(t, err)
+	if !done.Alone || done.State != api.RequestDone {
+		t.Errorf("alone: %+v", done)
+	}
+	_, err = ofRoot.Ban(ctx, aBan("203.0.113.5", ""))
+	is = awaiting(t, err)
+	if _, err := f.client.Approve(ctx, is.Id, api.Approval{Alone: true}); kind(err) != wire.KindRole {
+		t.Errorf("alone for another: %v", err)
+	}
+}
+
+// TestApprovalAsOfNow: what was asked for is done with the rights that who asked has when it is
+// approved, and is what was asked for.
+func TestApprovalAsOfNow(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "[ban, access]")
+	ctx := t.Context()
+	erika, maxim, otto := f.logged("erika"), f.logged("max"), f.logged("otto")
+	approve := func(what, id string, state api.RequestState, why string) {
+		t.Helper()
+		done, err := maxim.Approve(ctx, id, api.Approval{})
+		ok(t, err)
+		if done.State != state || !strings.Contains(done.Failure, why) {
+			t.Errorf("%s: %+v", what, done)
+		}
+	}
+	_, err := otto.Ban(ctx, aBan("203.0.113.1", ""))
+	is := awaiting(t, err)
+	ok(t, otto.EndSession(ctx)) // who goes home meant it all the same
+	approve("asked before the end of a session", is.Id, api.RequestDone, "")
+	if f.bansNow() != "203.0.113.1 env=prod user:otto" {
+		t.Error(f.bansNow())
+	}
+
+	otto = f.logged("otto")
+	_, err = otto.Ban(ctx, aBan("203.0.113.2", ""))
+	is = awaiting(t, err)
+	f.text = strings.Replace(f.text, "user:otto", "user:nobody", 1)
+	_, err = f.publish("input: {default: drop}\n# 2\n")
+	ok(t, err)
+	approve("the role is withdrawn", is.Id, api.RequestFailed, "has no role here")
+
+	token := api.NewSecret()
+	hash, err := api.SecretHash(token)
+	ok(t, err)
+	access := store.Access{ID: api.AccessID(hash), Kind: store.AccessToken, Secret: hash, Who: "token:ci", Role: "operator", Expires: time.Now().Add(time.Hour)}
+	ok(t, f.controller.Store.CreateAccess(ctx, "operator:root", access))
+	ci := f.elsewhere(token)
+	_, err = ci.Ban(ctx, aBan("203.0.113.3", ""))
+	is = awaiting(t, err)
+	ok(t, f.client.WithdrawAccess(ctx, access.ID))
+	over, err := f.client.Request(ctx, is.Id)
+	ok(t, err)
+	if over.State != api.RequestRefused || !strings.HasPrefix(over.By, "operator:") || len(over.Body) > 0 {
+		t.Errorf("its token was withdrawn: %+v", over)
+	}
+
+	_, err = erika.Ban(ctx, aBan("203.0.113.4", ""))
+	is = awaiting(t, err)
+	row, err := f.controller.Store.Request(ctx, is.Id)
+	ok(t, err)
+	row.Body = []byte(strings.Replace(string(row.Body), "113.4", "113.5", 1))
+	if row.Sum() == row.ID {
+		t.Error("another body has the same id")
+	}
+	f.tamper(`update request set body = ? where id = ?`, row.Body, is.Id)
+	if _, err := maxim.Approve(ctx, is.Id, api.Approval{}); kind(err) != wire.KindRole || !strings.Contains(err.Error(), "somebody has changed it in the database") {
+		t.Errorf("a body that was changed: %v", err)
+	}
+	f.tamper(`update request set expires = 1 where id = ?`, is.Id)
+	if now, err := erika.Request(ctx, is.Id); err != nil || now.State != api.RequestExpired {
+		t.Errorf("%v %+v", err, now)
+	}
+	for range 21 {
+		_, err = erika.Ban(ctx, aBan("203.0.113.6", ""))
+	}
+	if kind(err) != wire.KindBadRequest || !strings.Contains(err.Error(), "20 requests of user:erika wait") {
+		t.Errorf("without an end: %v", err)
+	}
+	if _, _, err := f.access(maxim, "ci", api.Viewer, ""); awaiting(t, err).What != "access" {
+		t.Error(err)
+	}
+	if strings.Contains(f.bansNow(), "203.0.113.2") || strings.Contains(f.bansNow(), "203.0.113.3") || strings.Contains(f.bansNow(), "203.0.113.5") {
+		t.Error(f.bansNow())
+	}
+}
+
+// TestApprovedOnce: of many who approve the same at two controllers, one has it done.
+func TestApprovedOnce(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "publish")
+	ctx := t.Context()
+	erika := f.logged("erika")
+	maxim := f.logged("max")
+	ok(t, f.stop())
+	second := *f
+	second.dir, second.address = filepath.Join(t.TempDir(), "second"), ""
+	ok(t, os.CopyFS(second.dir, os.DirFS(f.dir)))
+	f.keepWeb = true
+	f.run()
+	second.client = api.NewClient(second.dir)
+	second.run()
+	t.Cleanup(func() { ok(t, second.stop()) })
+	socket := f.client
+	f.client = erika
+	_, err := f.publish("input: {default: drop}\n# 2\n")
+	f.client = socket
+	is := awaiting(t, err)
+	before, err := f.client.Rollouts(ctx, 100)
+	ok(t, err)
+	elsewhere := second.logged("max")
+	var done sync.Map
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			_, err := []*api.Client{maxim, elsewhere}[i%2].Approve(ctx, is.Id, api.Approval{})
+			done.Store(i, err)
+		})
+	}
+	all.Wait()
+	fine := 0
+	for i := range 8 {
+		err, _ := done.Load(i)
+		if err == nil {
+			fine++
+		} else if kind(err.(error)) != wire.KindTaken {
+			t.Error(err)
+		}
+	}
+	after, err := f.client.Rollouts(ctx, 100)
+	ok(t, err)
+	if fine != 1 || len(after) != len(before)+1 {
+		t.Errorf("%d approved it, and %d roll-outs began", fine, len(after)-len(before))
+	}
+}
+
+// TestEachApproval: what the document says to want approval fleet.yaml can say, and has a body
+// that can wait.
+func TestEachApproval(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for pattern, o := range api.Operations() {
+		_, known := suspendable(o.ID)
+		if known != (o.Approve != "") {
+			t.Errorf("%s: approval %q, and a body is known: %v", pattern, o.Approve, known)
+		}
+		if o.Approve != "" {
+			names = append(names, o.Approve)
+			if strings.HasPrefix(pattern, "GET") || o.Role == api.Viewer {
+				t.Errorf("%s changes nothing", pattern)
+			}
+		}
+	}
+	slices.Sort(names)
+	if want := slices.Sorted(slices.Values(policy.Approvals)); !slices.Equal(slices.Compact(names), want) {
+		t.Errorf("the document says %q, and fleet.yaml %q", names, want)
+	}
+	f := newFleet(t, "example.net")
+	_, err := f.join("web-1", f.token(map[string]string{"env": "prod"}, 1))
+	ok(t, err)
+	prod, err := selector.Parse("env=prod")
+	ok(t, err)
+	who := caller{Who: "user:a", Role: api.Admin, Hosts: prod, session: "a"}
+	for _, test := range []struct {
+		of   concern
+		want bool
+	}{
+		{concern{}, false},
+		{concern{hosts: prod}, true},
+		{concern{named: []string{"web-1"}}, true},
+		{concern{named: []string{"web-1", "web-9"}}, false},
+		{concern{labels: map[string]string{"env": "prod"}}, true},
+		{concern{labels: map[string]string{}}, false},
+	} {
+		if got := f.controller.covers(who, test.of); got != test.want {
+			t.Errorf("%+v: %v", test.of, got)
+		}
+	}
+}

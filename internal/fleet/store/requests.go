@@ -1,0 +1,213 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Request is what somebody asked for and a second person has to approve.
+type Request struct {
+	ID        string // of the content, see [Request.Sum]
+	What      string // as the fleet names what wants approval
+	Operation string // its id in the interface
+	Method    string
+	Path      string // with the query
+	Body      []byte // of one that was refused it is gone
+	Who       string // asked, as the audit names them
+	Access    string // the id of the access by which they asked; "": on the controller's machine
+	Asked     time.Time
+	Expires   time.Time
+	State     RequestState
+	Decided   time.Time
+	By        string
+	Alone     bool // by who asked
+	Why       string
+	Failure   string // why it was not done
+	Answer    []byte // what the operation answered
+}
+
+// RequestState is how far a request is. One that waits behind its end is over.
+type RequestState string
+
+// States of a request.
+const (
+	RequestWaiting  RequestState = "waiting"
+	RequestApproved RequestState = "approved" // and not done yet
+	RequestDone     RequestState = "done"
+	RequestFailed   RequestState = "failed"
+	RequestRefused  RequestState = "refused"
+)
+
+// requestFor is how long a request waits.
+const requestFor = 7 * 24 * time.Hour
+
+// So many requests wait at most, and of one who asks.
+const (
+	mostRequests   = 200
+	mostRequestsOf = 20
+)
+
+// Sum is the ID of a request with this content.
+func (r *Request) Sum() string {
+	h := sha256.New()
+	for _, part := range []string{r.Operation, r.Method, r.Path, r.Who, r.Access, fmt.Sprint(r.Asked.UnixMicro()), string(r.Body)} {
+		fmt.Fprintf(h, "%d %s\n", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// Ask keeps a request that waits from now on: ErrTooMany where too many do.
+func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
+	r.Asked = time.UnixMicro(s.micros()).UTC()
+	r.Who, r.State, r.Expires = plain(r.Who), RequestWaiting, r.Asked.Add(requestFor)
+	if r.Body == nil {
+		r.Body = []byte{}
+	}
+	r.ID = r.Sum()
+	return r, s.write(ctx, func(t *tx) error {
+		var all, own int
+		err := t.one([]any{&all, &own}, `select count(*), coalesce(sum(case when who = $1 then 1 else 0 end), 0) from request where state = $2 and expires > $3`,
+			r.Who, string(RequestWaiting), column(r.Asked))
+		switch {
+		case err != nil:
+			return err
+		case own >= mostRequestsOf:
+			return fmt.Errorf("%w: %d requests of %s wait for approval", ErrTooMany, own, r.Who)
+		case all >= mostRequests:
+			return fmt.Errorf("%w: %d requests wait for approval", ErrTooMany, all)
+		}
+		_, err = t.do(`insert into request (id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, '', 0, '', '', $12)`,
+			r.ID, r.What, r.Operation, r.Method, r.Path, r.Body, r.Who, r.Access, column(r.Asked), column(r.Expires), string(r.State), []byte{})
+		if err != nil {
+			return err
+		}
+		return t.tell(r.Who, "request.create", map[string]any{"request": r.ID, "what": r.What, "method": r.Method, "path": r.Path, "bytes": len(r.Body)})
+	})
+}
+
+// Decide approves a request that waits, or refuses it, once: ErrNotFound, and ErrConflict where
+// it waits no more.
+func (s *Store) Decide(ctx context.Context, id, by string, to RequestState, why string, alone bool) error {
+	one := 0
+	if alone {
+		one = 1
+	}
+	return s.write(ctx, func(t *tx) error {
+		now := s.micros()
+		n, err := t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, alone = $5 where id = $6 and state = $7 and expires > $2`,
+			string(to), now, by, why, one, id, string(RequestWaiting))
+		if err != nil {
+			return err
+		}
+		r, err := t.request(id)
+		switch {
+		case err != nil:
+			return err
+		case n == 0 && r.State == RequestWaiting:
+			return fmt.Errorf("request %s: %w: nobody approved it until %s", id, ErrConflict, r.Expires.Format(time.RFC3339))
+		case n == 0:
+			return fmt.Errorf("request %s: %w: it is %s by %s since %s", id, ErrConflict, r.State, r.By, r.Decided.Format(time.RFC3339))
+		}
+		what := "request.approve"
+		if to == RequestRefused {
+			what = "request.refuse"
+			if _, err := t.do(`update request set body = $1 where id = $2`, []byte{}, id); err != nil {
+				return err
+			}
+		}
+		return t.tell(by, what, map[string]any{"request": id, "what": r.What, "who": r.Who, "why": why, "alone": alone})
+	})
+}
+
+// Performed keeps what came of a request that was approved: an answer, or why it failed.
+func (s *Store) Performed(ctx context.Context, id, failure string, answer []byte) error {
+	state := RequestDone
+	if failure != "" {
+		state = RequestFailed
+	}
+	if answer == nil {
+		answer = []byte{}
+	}
+	return s.write(ctx, func(t *tx) error {
+		err := t.must(ErrConflict, `update request set state = $1, failure = $2, answer = $3 where id = $4 and state = $5`,
+			string(state), failure, answer, id, string(RequestApproved))
+		if err != nil {
+			return fmt.Errorf("request %s: %w", id, err)
+		}
+		r, err := t.request(id)
+		if err != nil || failure == "" {
+			return err
+		}
+		return t.tell(r.By, "request.fail", map[string]any{"request": id, "what": r.What, "who": r.Who, "failure": failure})
+	})
+}
+
+// Request is one of an ID; ErrNotFound.
+func (s *Store) Request(ctx context.Context, id string) (Request, error) {
+	return s.request(ctx, s.reader, id)
+}
+
+func (t *tx) request(id string) (Request, error) { return t.store.request(t.ctx, t, id) }
+
+func (s *Store) request(ctx context.Context, q querier, id string) (r Request, err error) {
+	err = s.query(ctx, q, func(scan func(...any) error) (err error) {
+		r, err = scanRequest(scan)
+		return err
+	}, requestColumns+` where id = $1`, id)
+	if err == nil && r.ID == "" {
+		err = fmt.Errorf("request %s: %w", id, ErrNotFound)
+	}
+	return r, err
+}
+
+// Requests are those that wait, or all of the last month, the newest first. The answers are
+// left out.
+func (s *Store) Requests(ctx context.Context, all bool) ([]Request, error) {
+	var out []Request
+	where, args := ` where state = $1 and expires > $2`, []any{string(RequestWaiting), s.micros()}
+	if all {
+		where, args = ` where asked > $1`, []any{s.Now().Add(-forgotten).UnixMicro()}
+	}
+	err := s.query(ctx, s.reader, func(scan func(...any) error) error {
+		r, err := scanRequest(scan)
+		r.Answer = nil
+		out = append(out, r)
+		return err
+	}, requestColumns+where+` order by asked desc, id limit 1000`, args...)
+	return out, err
+}
+
+// PruneRequests removes what was asked for more than a month ago and is over.
+func (s *Store) PruneRequests(ctx context.Context) error {
+	return s.write(ctx, func(t *tx) error {
+		_, err := t.do(`delete from request where expires < $1`, s.Now().Add(-forgotten).UnixMicro())
+		return err
+	})
+}
+
+// refuseOf refuses what waits of an access that somebody else than its owner has ended.
+func (t *tx) refuseOf(access, by string) error {
+	var owner string
+	err := t.one([]any{&owner}, `select who from access where id = $1`, access)
+	if err != nil || strings.EqualFold(owner, by) {
+		return err
+	}
+	_, err = t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, body = $5 where access = $6 and state = $7`,
+		string(RequestRefused), t.store.micros(), by, "what they asked by was withdrawn", []byte{}, access, string(RequestWaiting))
+	return err
+}
+
+const requestColumns = `select id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer from request`
+
+func scanRequest(scan func(...any) error) (r Request, err error) {
+	var state string
+	var asked, expires, decided, alone int64
+	err = scan(&r.ID, &r.What, &r.Operation, &r.Method, &r.Path, &r.Body, &r.Who, &r.Access, &asked, &expires, &state, &decided, &r.By, &alone, &r.Why, &r.Failure, &r.Answer)
+	r.State, r.Asked, r.Expires, r.Decided, r.Alone = RequestState(state), moment(asked), moment(expires), moment(decided), alone != 0
+	return r, err
+}
