@@ -25,7 +25,7 @@ var clients, hosts sync.Map
 func scriptCondition(name string) (bool, error) {
 	feature, known := map[string]testnet.Feature{
 		"namespaces": testnet.Namespaces, "flowtables": testnet.Flowtable,
-		"prometheus": testnet.Program("prometheus"), "promtool": testnet.Program("promtool"), "script": testnet.Program("script"), "cloud-init": testnet.Program("cloud-init"), "ansible": testnet.Program("ansible-playbook"), "sshd": testnet.Program("/usr/sbin/sshd"), "crowdsec": testnet.Program("crowdsec"), "fail2ban": testnet.Program("fail2ban-server"),
+		"prometheus": testnet.Program("prometheus"), "promtool": testnet.Program("promtool"), "script": testnet.Program("script"), "cloud-init": testnet.Program("cloud-init"), "puppet": testnet.Program("puppet"), "ansible": testnet.Program("ansible-playbook"), "sshd": testnet.Program("/usr/sbin/sshd"), "crowdsec": testnet.Program("crowdsec"), "fail2ban": testnet.Program("fail2ban-server"),
 		"vrf": testnet.VRF, "wireguard": testnet.WireGuard,
 	}[name]
 	if !known {

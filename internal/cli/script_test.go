@@ -74,10 +74,10 @@ var notByAgent = []string{
 var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback|set|top) `)
 
 // alikeByAgent are scripts whose commands ask an agent the same way as those of others do:
-// verify as restore does, set as set_filled. The long form has them.
+// verify as restore does, set as set_filled, fail2ban as ban. The long form has them.
 var alikeByAgent = []string{
-	"allow_over_ban", "apply_meaning", "apply_ssh", "apply_unchanged", "bench_calibrate_apply", "counters", "default_route_names",
-	"explain_live_limits", "include_only", "nat_tables", "plan_meaning", "profile", "restore_damaged", "set", "status_counters",
+	"allow_over_ban", "apply_meaning", "apply_ssh", "apply_unchanged", "bench_calibrate_apply", "counters", "crowdsec", "default_route_names",
+	"explain_live_limits", "fail2ban", "include_only", "nat_tables", "plan_meaning", "profile", "restore_damaged", "set", "status_counters",
 	"status_countries", "sync_fixed", "sync_follow", "sync_renamed", "test_apply", "verify", "verify_beside", "widen",
 }
 
