@@ -36,6 +36,10 @@ gives: they select the parts of the policy, and no controller changes them.
 
 "sluice agent" notices by itself, and needs no other policy; what runs stays until the fleet
 desires one.
+
+Where the token is one of "token create --approve" it waits until an admin of the fleet lets
+this host in, and prints the hash of its key for them. It may be ended and begun again meanwhile,
+and the controller too.
 ` + filesHelp + `
 
 Exit status: 0 the host is of the fleet, 2 bad use, or it was refused.`,
@@ -84,7 +88,9 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 	defer here.Close()
 	e := fleet.Enrolment{
 		Host: h.Host, ID: strings.ToLower(id), Controller: controller, Token: token, Dialer: here.Dial,
-		Waiting: func(text string) { note(cmd, text) },
+		Waiting: func(text, key string) {
+			note(cmd, fmt.Sprintf("%s\nthe key of this host is %s; this waits until it is let in", text, key))
+		},
 	}
 	for _, i := range facts.Interfaces {
 		for _, a := range i.Addresses {
@@ -115,6 +121,8 @@ func enrolHint(err error, token trust.Token) string {
 	switch {
 	case errors.Is(err, trust.ErrForeignFleet):
 		return fmt.Sprintf("\nhint: the token is for %s: enrol there, or make one in the repository of this controller with sluice-controller token create", strings.Join(token.Controllers, " or "))
+	case errors.Is(err, fleet.ErrWaited):
+		return "\nhint: the same command with the same token goes on waiting"
 	case errors.As(err, &f) && f.Kind == protocol.KindToken:
 		return "\nhint: sluice-controller token create makes another one; --for and --uses say how long it is good, and for how many hosts"
 	}

@@ -26,8 +26,9 @@ type Enrolment struct {
 	Token      trust.Token
 	Addresses  []netip.Addr // of the host
 	Dialer     Dialer
-	// Waiting is told what is waited for: somebody has to approve the host.
-	Waiting func(text string)
+	// Waiting is told once what is waited for: somebody has to approve the host, with this
+	// SHA-256 of its key.
+	Waiting func(text, key string)
 }
 
 // MemberError says that the host is of a fleet already.
@@ -36,6 +37,10 @@ type MemberError struct{ Fleet, Host string }
 func (e *MemberError) Error() string {
 	return fmt.Sprintf("this host is %s of fleet %s already", e.Host, e.Fleet)
 }
+
+// ErrWaited says that it was ended while the host waited for approval. It goes on where it was
+// when it begins again with the same token.
+var ErrWaited = errors.New("this host waits for approval still")
 
 // approvalTime is how often it is asked whether somebody has approved the host.
 const approvalTime = 5 * time.Second
@@ -106,19 +111,27 @@ func (e *Enrolment) certify(ctx context.Context, dir string, c *wire.Client) (*a
 	if err != nil {
 		return nil, err
 	}
+	hash, err := trust.RequestKey(request)
+	if err != nil {
+		return nil, err
+	}
 	var out *wire.Enrolled
-	for told := false; ; told = true {
+	for told := false; ; {
 		out, err = c.Enrol(ctx, &wire.Enrol{Secret: e.Token.Secret, Host: e.ID, Request: string(request), Addresses: e.Addresses})
 		var f *wire.Failure
-		if !errors.As(err, &f) || f.Kind != wire.KindPending {
-			break
+		refused := errors.As(err, &f)
+		if refused && f.Kind == wire.KindPending && !told {
+			e.Waiting(f.Text, hash)
+			told = true
 		}
-		if !told {
-			e.Waiting(f.Text)
+		// A controller that is away for a while does not end what waits.
+		away := told && err != nil && (!refused || f.Kind == wire.KindUnavailable || f.Kind == wire.KindBusy)
+		if !away && !(refused && f.Kind == wire.KindPending) {
+			break
 		}
 		sleep(ctx, approvalTime)
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, fmt.Errorf("%w: %w", ErrWaited, context.Cause(ctx))
 		}
 	}
 	if err != nil {

@@ -134,7 +134,7 @@ func (d *door) enrolment(t *testing.T) Enrolment {
 	t.Helper()
 	return Enrolment{
 		Host: &apply.Host{Dir: t.TempDir()}, ID: "web-1", Controller: d.address(), Token: d.token,
-		Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.5")}, Dialer: new(net.Dialer).DialContext, Waiting: func(text string) { t.Log(text) },
+		Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.5")}, Dialer: new(net.Dialer).DialContext, Waiting: func(text, key string) { t.Log(text, key) },
 	}
 }
 

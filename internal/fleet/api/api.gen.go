@@ -645,6 +645,8 @@ type NewLink struct {
 
 // NewToken defines model for NewToken.
 type NewToken struct {
+	// Approve each host waits until a person approves its request
+	Approve bool      `json:"approve,omitempty,omitzero"`
 	Expires time.Time `json:"expires"`
 
 	// Id by which it is told from others
@@ -712,10 +714,10 @@ type Request struct {
 	// Path with the query
 	Path string `json:"path"`
 
-	// State Nobody has decided (waiting); it is done now, or the controller ended while it did it (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+	// State Nobody has decided (waiting); it is done now, or the controller ended while it did it, or a host has not come back yet (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
 	State RequestState `json:"state"`
 
-	// What as approve of fleet.yaml names it
+	// What as approve of fleet.yaml names it; enrol: a host that a token lets in when an admin approves it
 	What string `json:"what"`
 
 	// Who who asked, as the audit names them
@@ -725,7 +727,7 @@ type Request struct {
 	Why string `json:"why,omitempty,omitzero"`
 }
 
-// RequestState Nobody has decided (waiting); it is done now, or the controller ended while it did it (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+// RequestState Nobody has decided (waiting); it is done now, or the controller ended while it did it, or a host has not come back yet (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
 type RequestState string
 
 // Requests defines model for Requests.
@@ -803,6 +805,9 @@ type Status struct {
 
 // Token defines model for Token.
 type Token struct {
+	// Approve each host waits until a person approves its request
+	Approve bool `json:"approve,omitempty,omitzero"`
+
 	// By who made it
 	By      string            `json:"by"`
 	Created time.Time         `json:"created"`

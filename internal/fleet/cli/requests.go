@@ -21,8 +21,8 @@ func newRequests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests [ID]",
 		Short: "List what waits for the approval of a second person",
-		Long: `Lists what somebody has asked for and fleet.yaml ("approve") wants a second person for,
-the newest first: with --all also what was decided on in the last month. With an ID it prints
+		Long: `Lists what somebody has asked for and fleet.yaml ("approve") wants a second person for, and
+the hosts that wait to be let in (enrol) by a token with --approve, the newest first: with --all also what was decided on in the last month. With an ID it prints
 all that is asked for, which is what "approve" has done, and what came of it.
 
 Exit status: 0 fine, 2 bad use, there is no such request, or no controller answers.`,
@@ -75,7 +75,10 @@ the same for all hosts that it is for.
 On the controller's own machine, root and the controller's user are one person here. --alone
 approves there what was asked there; the audit says that it was alone.
 
-Exit status: 0 it is done, 1 it was approved and could not be done, 2 bad use, or it may not be
+A host that waits (enrol) is let in by any admin of hosts with its labels, and comes within
+seconds, or when it is back. Compare the hash of its key with what its own screen says.
+
+Exit status: 0 it is done, or the host may come, 1 it was approved and could not be done, 2 bad use, or it may not be
 approved.`,
 		Example: "  sluice-controller approve 3f0c52a1b97e44d0 -m 'as agreed'",
 		Args:    cobra.ExactArgs(1),
@@ -92,7 +95,7 @@ approved.`,
 			if err := printRequest(cmd, is); err != nil {
 				return err
 			}
-			if is.State != api.RequestDone {
+			if is.State == api.RequestFailed {
 				return command.ErrFound
 			}
 			return nil

@@ -37,7 +37,9 @@ func newTokenCreate() *cobra.Command {
 		Short: "Make a token, by which a host enrols",
 		Long: `Makes a token and prints it, on a line of its own. "sluice agent enrol" takes it on the
 host. Who has it may enrol one host, or as many as --uses says, until --for has passed; the
-host gets the labels, which say which parts of the policy it runs.
+host gets the labels, which say which parts of the policy it runs. With --approve each host
+then waits until an admin lets it in: "requests" lists those that wait, with the hash of the key
+that each shows on its own screen, "approve ID" lets one in.
 
 The token names the fleet's root.json by its hash, from the repository and not from the
 controller: the host trusts nobody else, and tells the secret to nobody else. The controller
@@ -47,7 +49,7 @@ Files: trust/root.json in the repository; controller.sock in the controller's di
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: `  sluice-controller token create --labels role=web,env=prod --for 1h
-  sluice-controller token create --labels role=web --for 24h --uses 50`,
+  sluice-controller token create --labels role=web --for 24h --uses 50 --approve`,
 		Args: cobra.NoArgs,
 		RunE: createToken,
 	}
@@ -57,6 +59,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	flags.StringToString("labels", nil, "`NAME=VALUE,…` of the host")
 	flags.Duration("for", time.Hour, "until `TIME` from now")
 	flags.Int("uses", 1, "how many hosts may enrol by it (`N`)")
+	flags.Bool("approve", false, "let no host in before an admin approves it")
 	return cmd
 }
 
@@ -68,6 +71,7 @@ type madeToken struct {
 	Uses        int               `json:"uses"`
 	Expires     time.Time         `json:"expires"`
 	Controllers []string          `json:"controllers"`
+	Approve     bool              `json:"approve,omitempty"`
 }
 
 func createToken(cmd *cobra.Command, _ []string) error {
@@ -75,6 +79,7 @@ func createToken(cmd *cobra.Command, _ []string) error {
 	labels, _ := flags.GetStringToString("labels")
 	uses, _ := flags.GetInt("uses")
 	lasts, _ := flags.GetDuration("for")
+	approve, _ := flags.GetBool("approve")
 	if err := trust.CheckLabels(labels); err != nil {
 		return fmt.Errorf("--labels: %w", err)
 	}
@@ -98,8 +103,8 @@ func createToken(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	hash := trust.SecretHash(t.Secret)
-	made := madeToken{Token: t.String(), ID: hash[:12], Labels: labels, Uses: uses, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second), Controllers: is.Controllers}
-	if err := c.CreateToken(cmd.Context(), api.NewToken{Id: made.ID, Secret: hash, Labels: labels, Uses: uses, Expires: made.Expires}); err != nil {
+	made := madeToken{Token: t.String(), ID: hash[:12], Labels: labels, Uses: uses, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second), Controllers: is.Controllers, Approve: approve}
+	if err := c.CreateToken(cmd.Context(), api.NewToken{Id: made.ID, Secret: hash, Labels: labels, Uses: uses, Expires: made.Expires, Approve: approve}); err != nil {
 		return hinted(err)
 	}
 	if command.JSON(cmd) {
@@ -131,9 +136,13 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 				return command.PrintJSON(cmd.OutOrStdout(), all)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "id\tused\tuntil\tby\tlabels")
+			fmt.Fprintln(table, "id\tused\tuntil\tby\tlets in\tlabels")
 			for _, t := range all.Tokens {
-				fmt.Fprintf(table, "%s\t%d of %d\t%s\t%s\t%s\n", command.Plain(t.Id), t.Used, t.Uses, until(t.Expires, t.Withdrawn), command.Plain(t.By), command.Plain(selector.LabelText(t.Labels)))
+				how := "at once"
+				if t.Approve {
+					how = "approved"
+				}
+				fmt.Fprintf(table, "%s\t%d of %d\t%s\t%s\t%s\t%s\n", command.Plain(t.Id), t.Used, t.Uses, until(t.Expires, t.Withdrawn), command.Plain(t.By), how, command.Plain(selector.LabelText(t.Labels)))
 			}
 			return table.Flush()
 		},

@@ -96,10 +96,7 @@ func (c *Controller) concerns(operation string, at *url.URL, body any, asker cal
 	case *api.NewLink:
 		of.hosts, err = asker.hosts(is.Hosts)
 	case *api.NewToken:
-		of.labels = is.Labels
-		if of.labels == nil {
-			of.labels = map[string]string{}
-		}
+		of.labels = named("", is.Labels)
 	case *api.NewGuest:
 		of.named = append(of.named, is.Host)
 	}
@@ -120,7 +117,7 @@ func (c *Controller) covers(who caller, of concern) bool {
 	case who.Hosts == nil:
 		return true
 	case of.labels != nil:
-		return who.sees("", of.labels)
+		return who.Hosts.Match(of.labels)
 	case of.named != nil:
 		return !slices.ContainsFunc(of.named, func(host string) bool { return c.host(who, host) != nil })
 	}

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 	"sluice/internal/language/policy"
 )
@@ -418,5 +419,59 @@ func TestEachApproval(t *testing.T) {
 		if got := f.controller.covers(who, test.of); got != test.want {
 			t.Errorf("%+v: %v", test.of, got)
 		}
+	}
+}
+
+// TestHostWaits: a host that a token lets in when a person approves it waits for that, also while
+// the controller begins anew, and has no rights before.
+func TestHostWaits(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "ban")
+	ctx := t.Context()
+	token, err := trust.NewToken(f.repository.Root(), []string{f.address}, map[string]string{"env": "prod"})
+	ok(t, err)
+	ok(t, f.client.CreateToken(ctx, api.NewToken{Id: "a", Secret: trust.SecretHash(token.Secret), Labels: token.Labels, Uses: 3, Expires: time.Now().Add(time.Hour), Approve: true}))
+	_, err = f.join("web-3", token)
+	if kind(err) != wire.KindPending || !strings.Contains(err.Error(), "host web-3, key ") {
+		t.Fatal(err)
+	}
+	f.keepWeb = true
+	ok(t, f.stop())
+	f.run()
+	erika, otto := f.logged("erika"), f.logged("otto")
+	list, err := erika.Requests(ctx, false)
+	ok(t, err)
+	if len(list.Requests) != 1 || list.Requests[0].What != "enrol" || list.Requests[0].Who != "host:web-3" || f.states()["web-3"].Host != "" {
+		t.Fatalf("%+v", list)
+	}
+	id := list.Requests[0].Id
+	if seen, err := otto.Requests(ctx, false); err != nil || len(seen.Requests) != 1 {
+		t.Errorf("an operator of hosts with its labels sees %v %+v", err, seen)
+	}
+	if _, err := otto.Approve(ctx, id, api.Approval{}); kind(err) != wire.KindRole {
+		t.Errorf("an operator lets it in: %v", err)
+	}
+	program, _, err := f.access(f.client, "ci", api.Admin, "")
+	ok(t, err)
+	if _, err := f.elsewhere(program).Approve(ctx, id, api.Approval{}); kind(err) != wire.KindRole {
+		t.Errorf("a program lets it in: %v", err)
+	}
+	testing, _, err := f.access(f.client, "ci", api.Admin, "env=test")
+	ok(t, err)
+	if _, err := f.elsewhere(testing).Request(ctx, id); kind(err) != wire.KindNotFound {
+		t.Errorf("an admin of other hosts sees it: %v", err)
+	}
+	let, err := erika.Approve(ctx, id, api.Approval{})
+	ok(t, err)
+	if let.State != api.RequestApproved {
+		t.Errorf("%+v", let)
+	}
+	if _, err := f.join("web-3", token); kind(err) != wire.KindPending { // with another key
+		t.Errorf("another host of that name: %v", err)
+	}
+	tokens, err := f.client.Tokens(ctx)
+	ok(t, err)
+	if !slices.ContainsFunc(tokens.Tokens, func(t api.Token) bool { return t.Id == "a" && t.Approve && t.Used == 0 }) {
+		t.Errorf("%+v", tokens)
 	}
 }

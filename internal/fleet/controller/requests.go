@@ -41,6 +41,9 @@ type waiting struct {
 // look reads what has to be known of a request.
 func (c *Controller) look(ctx context.Context, is store.Request) (waiting, error) {
 	w := waiting{Request: is}
+	if is.Operation == store.Enrolling {
+		return w.host()
+	}
 	var err error
 	if w.at, err = url.ParseRequestURI(is.Path); err != nil {
 		return w, wrong("request %s cannot be read: %v", is.ID, err)
@@ -69,6 +72,20 @@ func (c *Controller) look(ctx context.Context, is store.Request) (waiting, error
 	asked, _ := w.asker.to(w.op.Role) // without the role: of all hosts
 	w.of, err = c.concerns(is.Operation, w.at, body, asked)
 	return w, err
+}
+
+// host is that of a host that asks to be let in, for the hosts with the labels of its token.
+func (w waiting) host() (waiting, error) {
+	w.op = api.Operation{ID: w.Operation, Role: api.Admin, Within: true, Approve: w.What}
+	w.asker = caller{Who: w.Who, session: w.Access}
+	var is store.Asking
+	if len(w.Body) > 0 { // of one that was refused it is gone
+		if err := json.Unmarshal(w.Body, &is); err != nil {
+			return w, wrong("request %s cannot be read: %v", w.ID, err)
+		}
+	}
+	w.of.labels = named(is.Host, is.Labels)
+	return w, nil
 }
 
 // again is who asked before, with the rights that they have now. Of a person who has logged out
@@ -198,7 +215,7 @@ func (o operator) Approve(w http.ResponseWriter, r *http.Request, id string) {
 	if err == nil {
 		err = o.Store.Decide(r.Context(), id, who.Who, store.RequestApproved, asked.Why, asked.Alone)
 	}
-	if err == nil {
+	if err == nil && found.Operation != store.Enrolling { // whose host comes back by itself
 		failure, answer := o.perform(r.Context(), found)
 		err = o.Store.Performed(context.WithoutCancel(r.Context()), id, failure, answer)
 	}

@@ -33,6 +33,7 @@ func (o operator) Tokens(w http.ResponseWriter, r *http.Request) {
 		if as(r).sees("", t.Labels) {
 			out.Tokens = append(out.Tokens, api.Token{
 				Id: t.ID, Labels: t.Labels, Uses: t.Uses, Used: t.Used, Created: t.Created, By: t.By, Expires: t.Expires, Withdrawn: t.Withdrawn,
+				Approve: t.Approve,
 			})
 		}
 	}
@@ -61,7 +62,7 @@ func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 		err = unpermitted("%s may enrol hosts of %s, and a host of this token is none", who.Who, who.Hosts)
 	}
 	if err == nil {
-		err = o.Store.CreateToken(r.Context(), who.Who, store.Token{ID: t.Id, Secret: secret, Labels: t.Labels, Uses: t.Uses, Expires: t.Expires})
+		err = o.Store.CreateToken(r.Context(), who.Who, store.Token{ID: t.Id, Secret: secret, Labels: t.Labels, Uses: t.Uses, Expires: t.Expires, Approve: t.Approve})
 	}
 	o.done(w, nil, err)
 }

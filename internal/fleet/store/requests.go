@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,6 +32,18 @@ type Request struct {
 	Answer    []byte // what the operation answered
 }
 
+// Enrolling is the operation of a host that waits until it is let in; Access is the id of its
+// token, and Body an [Asking].
+const Enrolling = "enrol"
+
+// Asking is a host that asks to be enrolled by a token that wants a person's approval.
+type Asking struct {
+	Host   string            `json:"host"`
+	Key    string            `json:"key"` // SHA-256 of its SubjectPublicKeyInfo, hexadecimal
+	Token  string            `json:"token"`
+	Labels map[string]string `json:"labels"`
+}
+
 // RequestState is how far a request is. One that waits behind its end is over.
 type RequestState string
 
@@ -51,10 +65,14 @@ const (
 	mostRequestsOf = 20
 )
 
-// Sum is the ID of a request with this content.
+// Sum is the ID of a request with this content. That of a host is the same whenever it asks.
 func (r *Request) Sum() string {
+	asked := r.Asked.UnixMicro()
+	if r.Operation == Enrolling {
+		asked = 0
+	}
 	h := sha256.New()
-	for _, part := range []string{r.Operation, r.Method, r.Path, r.Who, r.Access, fmt.Sprint(r.Asked.UnixMicro()), string(r.Body)} {
+	for _, part := range []string{r.Operation, r.Method, r.Path, r.Who, r.Access, fmt.Sprint(asked), string(r.Body)} {
 		fmt.Fprintf(h, "%d %s\n", len(part), part)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
@@ -70,8 +88,8 @@ func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
 	r.ID = r.Sum()
 	return r, s.write(ctx, func(t *tx) error {
 		var all, own int
-		err := t.one([]any{&all, &own}, `select count(*), coalesce(sum(case when who = $1 then 1 else 0 end), 0) from request where state = $2 and expires > $3`,
-			r.Who, string(RequestWaiting), column(r.Asked))
+		err := t.one([]any{&all, &own}, `select count(*), coalesce(sum(case when who = $1 then 1 else 0 end), 0) from request
+			where state = $2 and expires > $3 and operation <> $4`, r.Who, string(RequestWaiting), column(r.Asked), Enrolling)
 		switch {
 		case err != nil:
 			return err
@@ -80,27 +98,80 @@ func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
 		case all >= mostRequests:
 			return fmt.Errorf("%w: %d requests wait for approval", ErrTooMany, all)
 		}
-		_, err = t.do(`insert into request (id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, '', 0, '', '', $12)`,
-			r.ID, r.What, r.Operation, r.Method, r.Path, r.Body, r.Who, r.Access, column(r.Asked), column(r.Expires), string(r.State), []byte{})
-		if err != nil {
+		return t.ask(r)
+	})
+}
+
+func (t *tx) ask(r Request) error {
+	_, err := t.do(`insert into request (id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, '', 0, '', '', $12)`,
+		r.ID, r.What, r.Operation, r.Method, r.Path, r.Body, r.Who, r.Access, column(r.Asked), column(r.Expires), string(r.State), []byte{})
+	if err != nil {
+		return err
+	}
+	return t.tell(r.Who, "request.create", map[string]any{"request": r.ID, "what": r.What, "method": r.Method, "path": r.Path, "bytes": len(r.Body)})
+}
+
+// approved goes on with a host that a person has let in, once. Another one waits from now on, by
+// a token that is good, and for no more hosts than that lets in.
+func (t *tx) approved(token Token, e Enrolment) error {
+	now := time.UnixMicro(t.store.micros()).UTC()
+	r := Request{
+		What: Enrolling, Operation: Enrolling, Method: "POST", Path: "/v1/enrol?host=" + e.Host, Who: "host:" + e.Host, Access: token.ID,
+		Asked: now, Expires: now.Add(requestFor), State: RequestWaiting,
+	}
+	var err error
+	if r.Body, err = json.Marshal(Asking{e.Host, e.Key, token.ID, token.Labels}); err != nil {
+		return err
+	}
+	r.ID = r.Sum()
+	is, err := t.request(r.ID)
+	if errors.Is(err, ErrNotFound) {
+		var waiting int
+		err = t.one([]any{&waiting}, `select count(*) from request where access = $1 and operation = $2 and expires > $3 and state in ('waiting', 'approved')`, token.ID, Enrolling, column(now))
+		switch {
+		case err != nil:
+			return err
+		case !token.Withdrawn.IsZero() || !token.Expires.After(now) || token.Used >= token.Uses:
+			return token.refusal(column(now))
+		case token.Used+waiting >= token.Uses:
+			return fmt.Errorf("%w: as many hosts as it is for wait for approval by it", ErrToken)
+		}
+		is = r
+		if err = t.ask(r); err != nil {
 			return err
 		}
-		return t.tell(r.Who, "request.create", map[string]any{"request": r.ID, "what": r.What, "method": r.Method, "path": r.Path, "bytes": len(r.Body)})
-	})
+	}
+	switch {
+	case err != nil:
+		return err
+	case is.State == RequestRefused:
+		return fmt.Errorf("%w: %s refused this host by it: %s", ErrToken, is.By, is.Why)
+	case !is.Expires.After(now):
+		return fmt.Errorf("%w: nobody has let this host in by it until %s", ErrToken, is.Expires.Format(time.RFC3339))
+	case is.State == RequestWaiting:
+		return fmt.Errorf("host %s, key %s: %w: request %s", e.Host, e.Key, ErrPending, is.ID)
+	case is.State == RequestApproved:
+		return t.must(ErrConflict, `update request set state = $1 where id = $2 and state = $3`, string(RequestDone), is.ID, string(RequestApproved))
+	}
+	return fmt.Errorf("%w: this host was let in by it already", ErrToken)
+}
+
+// bit is a truth as a column has it.
+func bit(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // Decide approves a request that waits, or refuses it, once: ErrNotFound, and ErrConflict where
 // it waits no more.
 func (s *Store) Decide(ctx context.Context, id, by string, to RequestState, why string, alone bool) error {
-	one := 0
-	if alone {
-		one = 1
-	}
 	return s.write(ctx, func(t *tx) error {
 		now := s.micros()
 		n, err := t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, alone = $5 where id = $6 and state = $7 and expires > $2`,
-			string(to), now, by, why, one, id, string(RequestWaiting))
+			string(to), now, by, why, bit(alone), id, string(RequestWaiting))
 		if err != nil {
 			return err
 		}

@@ -57,3 +57,61 @@ func TestRequests(t *testing.T) {
 		is(t, "long after", err, ErrNotFound)
 	})
 }
+
+// TestTokenWithApproval: a host is let in by a person, once, and no other by the same token.
+func TestTokenWithApproval(t *testing.T) {
+	each(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		fleet(t, s)
+		now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+		s.Now = func() time.Time { return now }
+		is(t, "token", s.CreateToken(ctx, operator, Token{ID: "web", Secret: secretOf("s"), Labels: map[string]string{"role": "web"}, Uses: 2, Expires: now.Add(time.Hour), Approve: true}), nil)
+		same(t, "it wants approval", good[[]Token](t)(s.Tokens(ctx))[0].Approve, true)
+		enrol := func(host, key string) (Host, error) {
+			return s.Enrol(ctx, Enrolment{Secret: secretOf("s"), Host: host, Key: hashOf(key)})
+		}
+		waiting := func() []Request { return good[[]Request](t)(s.Requests(ctx, false)) }
+		for range 3 {
+			_, err := enrol("web-1", "k1")
+			is(t, "before anybody approves it", err, ErrPending)
+		}
+		same(t, "one request", len(waiting()), 1)
+		one := waiting()[0]
+		same(t, "of the host, its key and its labels", string(one.Body), fmt.Sprintf(`{"host":"web-1","key":"%s","token":"web","labels":{"role":"web"}}`, hashOf("k1")))
+		now = now.Add(time.Second)
+		_, err := enrol("web-2", "k2")
+		is(t, "a second one", err, ErrPending)
+		_, err = enrol("web-3", "k3")
+		is(t, "more than it lets in", err, ErrToken)
+		_, err = enrol("web-1", "k4")
+		is(t, "the name with another key, more than it lets in", err, ErrToken)
+		is(t, "approved", s.Decide(ctx, one.ID, operator, RequestApproved, "", false), nil)
+		now = now.Add(2 * time.Hour) // the token is over, and was good when it was asked for
+		_, err = enrol("web-1", "k4")
+		is(t, "another key than the one that was approved", err, ErrToken)
+		h := good[Host](t)(enrol("web-1", "k1"))
+		same(t, "labels", h.Labels["role"], "web")
+		same(t, "asked again, since the answer was lost", good[Host](t)(enrol("web-1", "k1")), h)
+		same(t, "what came of it", good[Request](t)(s.Request(ctx, one.ID)).State, RequestDone)
+		other := waiting()[0]
+		is(t, "refused", s.Decide(ctx, other.ID, operator, RequestRefused, "not ours", false), nil)
+		_, err = enrol("web-2", "k2")
+		is(t, "after that", err, ErrToken)
+		_, err = enrol("web-5", "k5")
+		is(t, "by a token that is over", err, ErrToken)
+
+		is(t, "token", s.CreateToken(ctx, operator, Token{ID: "next", Secret: secretOf("n"), Uses: 1, Expires: now.Add(time.Hour), Approve: true}), nil)
+		again := func() error {
+			_, err := s.Enrol(ctx, Enrolment{Secret: secretOf("n"), Host: "web-6", Key: hashOf("k6")})
+			return err
+		}
+		is(t, "waits", again(), ErrPending)
+		is(t, "approved", s.Decide(ctx, waiting()[0].ID, operator, RequestApproved, "", false), nil)
+		is(t, "withdrawn", s.WithdrawToken(ctx, operator, "next"), nil)
+		is(t, "by a token that was withdrawn", again(), ErrToken)
+		_, err = enrol("web-1", "k9")
+		is(t, "the name of a host that there is", err, ErrTaken)
+		now = now.Add(requestFor)
+		is(t, "too late", again(), ErrToken)
+	})
+}

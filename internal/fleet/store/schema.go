@@ -245,6 +245,8 @@ create table request (
 	answer BYTES not null
 );
 create index request_state on request (state, expires);
+`, `
+alter table token add column approve bigint not null default 0;
 `}
 
 // schemaTable has one row, the version of the tables.

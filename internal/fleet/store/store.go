@@ -21,6 +21,7 @@ var (
 	ErrTaken    error = answerError("taken by another")
 	ErrRevoked  error = answerError("revoked")
 	ErrToken    error = answerError("the token is not good")
+	ErrPending  error = answerError("a person has to approve it")
 	ErrMissing  error = answerError("blobs are missing")
 	ErrHash     error = answerError("the content is not what its SHA-256 says")
 	ErrTooLarge error = answerError("too large")

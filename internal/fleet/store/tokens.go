@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +22,7 @@ type Token struct {
 	By        string            `json:"by"`
 	Expires   time.Time         `json:"expires"`
 	Withdrawn time.Time         `json:"withdrawn,omitzero"`
+	Approve   bool              `json:"approve,omitempty"` // a person lets each host in
 }
 
 // CreateToken keeps a token; ErrExists where there is one of that name or secret.
@@ -30,13 +32,13 @@ func (s *Store) CreateToken(ctx context.Context, who string, k Token) error {
 		return err
 	}
 	return s.write(ctx, func(t *tx) error {
-		err := t.must(ErrExists, `insert into token (id, secret, labels, uses, used, created, created_by, expires, withdrawn)
-			values ($1, $2, $3, $4, 0, $5, $6, $7, 0) on conflict do nothing`,
-			k.ID, hex.EncodeToString(k.Secret[:]), labels, k.Uses, s.micros(), who, column(k.Expires))
+		err := t.must(ErrExists, `insert into token (id, secret, labels, uses, used, created, created_by, expires, withdrawn, approve)
+			values ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8) on conflict do nothing`,
+			k.ID, hex.EncodeToString(k.Secret[:]), labels, k.Uses, s.micros(), who, column(k.Expires), bit(k.Approve))
 		if err != nil {
 			return fmt.Errorf("token %s: %w", k.ID, err)
 		}
-		return t.tell(who, "token.create", map[string]any{"token": k.ID, "labels": k.Labels, "uses": k.Uses, "expires": k.Expires.UTC()})
+		return t.tell(who, "token.create", map[string]any{"token": k.ID, "labels": k.Labels, "uses": k.Uses, "expires": k.Expires.UTC(), "approve": k.Approve})
 	})
 }
 
@@ -62,15 +64,15 @@ func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
 	return out, err
 }
 
-const tokenColumns = `select id, labels, uses, used, created, created_by, expires, withdrawn from token`
+const tokenColumns = `select id, labels, uses, used, created, created_by, expires, withdrawn, approve from token`
 
 func scanToken(scan func(...any) error) (k Token, err error) {
 	var labels string
-	var created, expires, withdrawn int64
-	if err := scan(&k.ID, &labels, &k.Uses, &k.Used, &created, &k.By, &expires, &withdrawn); err != nil {
+	var created, expires, withdrawn, approve int64
+	if err := scan(&k.ID, &labels, &k.Uses, &k.Used, &created, &k.By, &expires, &withdrawn, &approve); err != nil {
 		return k, err
 	}
-	k.Created, k.Expires, k.Withdrawn = moment(created), moment(expires), moment(withdrawn)
+	k.Created, k.Expires, k.Withdrawn, k.Approve = moment(created), moment(expires), moment(withdrawn), approve != 0
 	return k, json.Unmarshal([]byte(labels), &k.Labels)
 }
 
@@ -85,12 +87,19 @@ type Enrolment struct {
 // Enrol uses a token once and makes the host, with the token's labels, in one transaction:
 // of two at the same time that share the last use one gets ErrToken. The same host with
 // the same token and key gets the same answer again, since the first may have been lost.
-// ErrTaken: the name is that of a host with another key that is not revoked.
+// ErrTaken: the name is that of a host with another key that is not revoked. ErrPending: a person
+// has to approve it first, and it is asked for again then.
 func (s *Store) Enrol(ctx context.Context, e Enrolment) (h Host, err error) {
-	return h, s.write(ctx, func(t *tx) error {
+	var pending error
+	err = s.write(ctx, func(t *tx) (err error) {
+		pending = nil
 		h, err = t.enrol(e)
+		if errors.Is(err, ErrPending) { // which is kept
+			pending, err = err, nil
+		}
 		return err
 	})
+	return h, cmp.Or(err, pending)
 }
 
 func (t *tx) enrol(e Enrolment) (Host, error) {
@@ -127,7 +136,14 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 		}
 	}
 	now := t.store.micros()
-	n, err := t.do(`update token set used = used + 1 where secret = $1 and used < uses and expires > $2 and withdrawn = 0`, secret, now)
+	until := now
+	if token.Approve {
+		until = 0 // it was good when the host asked
+		if err := t.approved(token, e); err != nil {
+			return Host{}, err
+		}
+	}
+	n, err := t.do(`update token set used = used + 1 where secret = $1 and used < uses and expires > $2 and withdrawn = 0`, secret, until)
 	if err != nil {
 		return Host{}, err
 	}
