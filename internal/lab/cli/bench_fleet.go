@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/fleetbench"
 )
@@ -46,6 +47,7 @@ measure, 130 interrupted.`, fleetbench.MostReal, reportHelp),
 	}
 	flags := cmd.Flags()
 	flags.Bool("short", false, "fewer changes and a shorter rest: a rough answer")
+	flags.StringSlice("only", nil, "measure these `PARTS` alone, with commas between: "+english.List(fleetbench.Parts))
 	flags.Uint64("seed", 1, "`SEED` of the delays that simulated hosts draw")
 	flags.String("profile", "", "write where the processor time of the simulated hosts goes into `FILE`, for go tool pprof")
 	addReport(cmd)
@@ -89,6 +91,12 @@ func runBenchFleet(cmd *cobra.Command, args []string) error {
 	defer stop()
 	o := fleetbench.Options{}
 	o.Short, _ = cmd.Flags().GetBool("short")
+	o.Only, _ = cmd.Flags().GetStringSlice("only")
+	for _, part := range o.Only {
+		if !slices.Contains(fleetbench.Parts, part) {
+			return fmt.Errorf("--only has %q, and may have %s", part, english.List(fleetbench.Parts))
+		}
+	}
 	o.Seed, _ = cmd.Flags().GetUint64("seed")
 	o.Profile, _ = cmd.Flags().GetString("profile")
 	var err error

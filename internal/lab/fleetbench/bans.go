@@ -123,12 +123,13 @@ func (f *fleet) liveTimes() error {
 // flooded is what many bans took.
 type flooded struct {
 	Lived
-	controller float64 // % of a core
+	spent
+	took time.Duration // while spent was
 }
 
 // flood has a program ban addresses one by one for a while, a request each.
 func (f *fleet) flood(simulated int, lasts time.Duration) (out flooded, err error) {
-	before, err := f.controller.group.Usage()
+	before, err := f.spent()
 	if err != nil {
 		return out, err
 	}
@@ -144,11 +145,11 @@ func (f *fleet) flood(simulated int, lasts time.Duration) (out flooded, err erro
 		})
 	}
 	asking.Wait()
-	after, err := f.controller.group.Usage()
+	after, err := f.spent()
 	if err != nil {
 		return out, err
 	}
-	out.controller = 100 * (after.Time - before.Time).Seconds() / time.Since(begun).Seconds()
+	out.spent, out.took = after.since(before), time.Since(begun)
 	if err := failed.Load(); err != nil {
 		return out, *err
 	}

@@ -198,6 +198,10 @@ type changed struct {
 // spent is processor time, of all of them.
 type spent struct{ controller, agents, simulated time.Duration }
 
+func (s spent) since(before spent) spent {
+	return spent{s.controller - before.controller, s.agents - before.agents, s.simulated - before.simulated}
+}
+
 // spent is what was spent until now.
 func (f *fleet) spent() (s spent, err error) {
 	of := func(g *memgroup.Group) time.Duration {
@@ -238,7 +242,7 @@ func (f *fleet) change(n int) (*changed, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &changed{spent: spent{after.controller - before.controller, after.agents - before.agents, after.simulated - before.simulated}}
+	c := &changed{spent: after.since(before)}
 	err = f.until(time.Minute, "the controller has all reports", func() (bool, error) {
 		time.Sleep(500 * time.Millisecond) // it is a long answer
 		now, err := f.client.Rollout(f, r.ID)

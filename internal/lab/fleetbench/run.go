@@ -20,9 +20,10 @@ type Options struct {
 	Sluice, Controller string   // the programs
 	Simulator          []string // the command that is Simulate
 	Agents             []int
-	Seed               uint64 // of the delays that simulated hosts draw
-	Short              bool   // fewer changes, a shorter rest: a rough answer
-	Profile            string // a file for where the simulated hosts' processor time goes; "" is none
+	Seed               uint64   // of the delays that simulated hosts draw
+	Short              bool     // fewer changes, a shorter rest: a rough answer
+	Only               []string // of Parts; none: all of them
+	Profile            string   // a file for where the simulated hosts' processor time goes; "" is none
 	// Progress is told what goes on; nil: nobody.
 	Progress func(format string, args ...any)
 }
@@ -113,6 +114,9 @@ func (b *bench) fleet(n int) (err error) {
 	})
 }
 
+// Parts are what can be measured of a fleet, in the order in which it is.
+var Parts = []string{"changes", "bans", "rest", "restart"}
+
 func (b *bench) measure(n int) (err error) {
 	real := min(n, MostReal)
 	subject := count(n) + " agents"
@@ -148,93 +152,123 @@ func (b *bench) measure(n int) (err error) {
 	if err := f.await(n); err != nil {
 		return err
 	}
-	add := func(row, quantity, unit string, s ...float64) stats.Series {
-		b.Sections[0].Add(figures.Figure{Case: row, Subject: subject, Quantity: quantity, Unit: unit, Samples: s})
-		return s
-	}
-	goal := func(name, unit string, limit float64, s stats.Series) {
-		if n == asked {
-			b.Goals = append(b.Goals, figures.AtMost(subject+": "+name, unit, limit, s, nil))
+	m := &measured{f, n, real, subject}
+	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.restarted} {
+		if len(b.Only) > 0 && !slices.Contains(b.Only, Parts[i]) {
+			continue
+		}
+		b.Progress("%s: %s", subject, Parts[i])
+		if err := part(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
 
-	b.Progress("%s: changes", subject)
-	var half, most, all, processor, kernel, member, peak stats.Series
-	for range b.rounds() {
-		c, err := f.change(n)
+// measured is a fleet of n hosts whose figures go into the report.
+type measured struct {
+	*fleet
+	n, real int
+	subject string
+}
+
+func (m *measured) add(row, quantity, unit string, s ...float64) stats.Series {
+	m.Sections[0].Add(figures.Figure{Case: row, Subject: m.subject, Quantity: quantity, Unit: unit, Samples: s})
+	return s
+}
+
+func (m *measured) goal(name, unit string, limit float64, s stats.Series) {
+	if m.n == asked {
+		m.Goals = append(m.Goals, figures.AtMost(m.subject+": "+name, unit, limit, s, nil))
+	}
+}
+
+func (m *measured) changed() error {
+	var half, most, all, processor, kernel, member stats.Series
+	for range m.rounds() {
+		c, err := m.change(m.n)
 		if err != nil {
 			return err
 		}
 		half, most, all = append(half, at(c.proved, 0.5)), append(most, at(c.proved, 0.99)), append(all, at(c.proved, 1))
-		processor, kernel = append(processor, milliseconds(c.controller, n)), append(kernel, milliseconds(c.agents, real))
-		member = append(member, milliseconds(c.simulated, n-real))
+		processor, kernel = append(processor, milliseconds(c.controller, m.n)), append(kernel, milliseconds(c.agents, m.real))
+		member = append(member, milliseconds(c.simulated, m.n-m.real))
 	}
-	add("publish until proved, half of the hosts", "time", "s", half...)
-	goal("publish until proved, 99 % of the hosts", "s", mostProved, add("publish until proved, 99 %", "time", "s", most...))
-	add("publish until proved, all", "time", "s", all...)
-	goal("processor time of the controller for a change, per agent", "ms", mostChange, add("the controller, a change, per agent", "processor time", "ms", processor...))
-	add("an agent with a kernel, a change", "processor time", "ms", kernel...)
-	if n > real {
-		add("a simulated agent, a change", "processor time", "ms", member...)
+	m.add("publish until proved, half of the hosts", "time", "s", half...)
+	m.goal("publish until proved, 99 % of the hosts", "s", mostProved, m.add("publish until proved, 99 %", "time", "s", most...))
+	m.add("publish until proved, all", "time", "s", all...)
+	m.goal("processor time of the controller for a change, per agent", "ms", mostChange, m.add("the controller, a change, per agent", "processor time", "ms", processor...))
+	m.add("an agent with a kernel, a change", "processor time", "ms", kernel...)
+	if m.n > m.real {
+		m.add("a simulated agent, a change", "processor time", "ms", member...)
 	}
+	return nil
+}
 
-	b.Progress("%s: bans", subject)
+func (m *measured) banned() error {
 	var banned stats.Series
-	for range b.rounds() {
-		took, err := f.ban("", n)
+	for range m.rounds() {
+		took, err := m.ban("", m.n)
 		if err != nil {
 			return err
 		}
 		banned = append(banned, at(took, 0.99))
 	}
-	goal("a ban until 99 % of the hosts have it proved", "s", mostOneBan, add("a ban until proved, 99 %", "time", "s", banned...))
-	if n > real {
-		many, err := f.flood(n-real, b.floodTime())
+	m.goal("a ban until 99 % of the hosts have it proved", "s", mostOneBan, m.add("a ban until proved, 99 %", "time", "s", banned...))
+	if m.n == m.real {
+		return nil
+	}
+	many, err := m.flood(m.n-m.real, m.floodTime())
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%d bans a second for %.0f s", floodRate, m.floodTime().Seconds())
+	m.add(name+", until in force, half", "time", "s", many.Half)
+	m.goal(name+", 99 % of bans and hosts", "s", mostFlood, m.add(name+", until in force, 99 %", "time", "s", many.Most))
+	share := func(t time.Duration) float64 { return 100 * t.Seconds() / many.took.Seconds() }
+	m.goal("the controller meanwhile, of a core", "%", mostBanning, m.add("the controller, "+name, "processors", "%", share(many.controller)))
+	m.add("all agents with a kernel, "+name, "processors", "%", share(many.agents))
+	m.add("all simulated agents, "+name, "processors", "%", share(many.simulated))
+	return nil
+}
+
+func (m *measured) atRest() error {
+	if err := m.stayAlone(); err != nil {
+		return err
+	}
+	rest, err := m.rest()
+	if err != nil {
+		return err
+	}
+	m.goal("the controller at rest, of a core", "%", mostRest, m.add("the controller at rest, of a core", "processors", "%", rest.controller))
+	now, err := m.controller.group.Usage()
+	if err != nil {
+		return err
+	}
+	m.add("the controller at rest", "memory", "MiB", mebibytes(now.Memory-now.Files))
+	m.goal("memory of the controller, at most", "MiB", mostMemory, m.add("the controller, at most", "memory", "MiB", mebibytes(now.Peak-now.Files)))
+	added, err := m.ownHalf()
+	if err != nil {
+		return err
+	}
+	m.goal("what the fleet adds to an agent", "MiB", mostOfAnAgent, m.add("what the fleet adds to an agent", "memory", "MiB", added...))
+	if m.simulated != nil {
+		u, err := m.simulated.group.Usage()
 		if err != nil {
 			return err
 		}
-		name := fmt.Sprintf("%d bans a second for %.0f s", floodRate, b.floodTime().Seconds())
-		add(name+", until in force, half", "time", "s", many.Half)
-		goal(name+", 99 % of bans and hosts", "s", mostFlood, add(name+", until in force, 99 %", "time", "s", many.Most))
-		goal("the controller meanwhile, of a core", "%", mostBanning, add("the controller, "+name, "processors", "%", many.controller))
+		m.add("a simulated agent", "memory", "MiB", mebibytes(u.Memory-u.Files)/float64(m.n-m.real))
 	}
+	return nil
+}
 
-	b.Progress("%s: at rest", subject)
-	if err := f.stayAlone(); err != nil {
-		return err
-	}
-	rest, err := f.rest()
+func (m *measured) restarted() error {
+	back, err := m.restart(m.n)
 	if err != nil {
 		return err
 	}
-	goal("the controller at rest, of a core", "%", mostRest, add("the controller at rest, of a core", "processors", "%", rest.controller))
-	now, err := f.controller.group.Usage()
-	if err != nil {
-		return err
-	}
-	peak = stats.Series{mebibytes(now.Peak - now.Files)}
-	add("the controller at rest", "memory", "MiB", mebibytes(now.Memory-now.Files))
-	goal("memory of the controller, at most", "MiB", mostMemory, add("the controller, at most", "memory", "MiB", peak...))
-	added, err := f.ownHalf()
-	if err != nil {
-		return err
-	}
-	goal("what the fleet adds to an agent", "MiB", mostOfAnAgent, add("what the fleet adds to an agent", "memory", "MiB", added...))
-	if f.simulated != nil {
-		u, err := f.simulated.group.Usage()
-		if err != nil {
-			return err
-		}
-		add("a simulated agent", "memory", "MiB", mebibytes(u.Memory-u.Files)/float64(n-real))
-	}
-
-	b.Progress("%s: a new controller", subject)
-	back, err := f.restart(n)
-	if err != nil {
-		return err
-	}
-	goal("restart of the controller, until all agents are back", "s", mostReturn, add("restart of the controller, until all are back", "time", "s", back.took.Seconds()))
-	goal("hosts that went back to an older policy by it", "hosts", 0, add("went back to an older policy by it", "hosts", "hosts", float64(back.reverted)))
+	m.goal("restart of the controller, until all agents are back", "s", mostReturn, m.add("restart of the controller, until all are back", "time", "s", back.took.Seconds()))
+	m.goal("hosts that went back to an older policy by it", "hosts", 0, m.add("went back to an older policy by it", "hosts", "hosts", float64(back.reverted)))
 	return nil
 }
 
