@@ -123,22 +123,22 @@ func (c *dbClock) until(t time.Time) time.Time {
 	return Now().Add(t.Sub(c.said.Add(time.Since(c.at))))
 }
 
-// idleTime is the pause behind which the number up to which bans and allows are taken is
+// settleWithin is within which time the number up to which bans and allows are taken is
 // written down: what the next agent is told again does no harm.
-const idleTime = 2 * time.Second
+const settleWithin = 5 * time.Second
 
 // liveAll brings bans and allows into force, until the context ends.
 func (m *Member) liveAll(ctx context.Context) {
 	again := m.Times.Again
-	var retry, idle <-chan time.Time
-	defer m.save()
+	var retry, settle <-chan time.Time
+	defer m.settle()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-idle:
-			idle = nil
-			m.save()
+		case <-settle:
+			settle = nil
+			m.settle()
 			continue
 		case <-m.lives.wake:
 		case <-retry:
@@ -168,7 +168,17 @@ func (m *Member) liveAll(ctx context.Context) {
 		}
 		m.lives.mu.Unlock()
 		nudge(m.lives.tell)
-		idle = time.After(idleTime)
+		if settle == nil {
+			settle = time.After(settleWithin/2 + jitter(settleWithin/2))
+		}
+	}
+}
+
+// settle writes down how far it has got with bans and allows.
+func (m *Member) settle() {
+	m.save()
+	if err := m.Trust.Settle(); err != nil {
+		m.note(err)
 	}
 }
 
@@ -333,7 +343,10 @@ func (m *Member) takeLiving(ctx context.Context, b *trust.Bans, seq int64) error
 	if seq <= at {
 		return nil
 	}
-	new := slices.DeleteFunc(slices.Clone(b.Entries), func(e trust.Living) bool { return e.Seq <= at })
+	new := b.Entries
+	for len(new) > 0 && new[0].Seq <= at { // they are in order
+		new = new[1:]
+	}
 	if err := m.takeEntries(ctx, b, new); err != nil {
 		return err
 	}
@@ -353,14 +366,14 @@ func (m *Member) takeEntries(ctx context.Context, b *trust.Bans, entries []trust
 	}
 	labels = maps.Clone(labels)
 	labels["host"] = m.Host
-	last := map[string]trust.Living{}
-	for _, e := range entries {
-		last[e.ID] = e
+	last := make(map[string]*trust.Living, len(entries))
+	for i := range entries {
+		last[entries[i].ID] = &entries[i]
 	}
-	until := map[string]time.Time{}
+	until := make(map[string]time.Time, len(last))
+	change.Set = make([]LivingItem, 0, len(last))
 	for _, id := range slices.Sorted(maps.Keys(last)) {
-		e := last[id]
-		is, err := m.item(e, labels)
+		is, err := m.item(last[id], labels)
 		if err != nil {
 			return err
 		}
@@ -392,7 +405,7 @@ func (m *Member) takeEntries(ctx context.Context, b *trust.Bans, entries []trust
 }
 
 // item is what an entry is for this host; nil where it is lifted, or for others.
-func (m *Member) item(e trust.Living, labels map[string]string) (*LivingItem, error) {
+func (m *Member) item(e *trust.Living, labels map[string]string) (*LivingItem, error) {
 	if e.Kind == trust.LivingUnban || e.Kind == trust.LivingDisallow {
 		return nil, nil
 	}

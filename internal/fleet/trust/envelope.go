@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 )
@@ -51,8 +52,16 @@ func (s dsseSigner) Verify(_ context.Context, data, signature []byte) error {
 	return nil
 }
 
+// keyIDs are those of keys of roles, by the bytes of the key. There are few of them, and each
+// is canonical JSON to make.
+var keyIDs sync.Map
+
 func (s dsseSigner) KeyID() (string, error) {
+	if id, known := keyIDs.Load(string(s.public)); known {
+		return id.(string), nil
+	}
 	_, id := RoleKey(s.public)
+	keyIDs.Store(string(s.public), id)
 	return id, nil
 }
 
@@ -82,7 +91,7 @@ func seal(kind string, body any, by ...Signer) ([]byte, error) {
 // sealed is an envelope of a kind, of which nothing is verified.
 func sealed(kind string, envelope []byte) (*dsse.Envelope, error) {
 	what := documents(kind)
-	if err := shaped(what, envelope, MaxEnvelope); err != nil {
+	if err := sized(what, envelope, MaxEnvelope); err != nil {
 		return nil, err
 	}
 	is := &dsse.Envelope{}
@@ -117,6 +126,9 @@ func open(kind string, envelope []byte, keys []ed25519.PublicKey, threshold int,
 	case err != nil:
 		return fmt.Errorf("%s are %w", what, ErrUnsigned)
 	}
+	if kind == KindBans { // which are many, and of which ReadBans checks each field
+		return strictly(what, text, into)
+	}
 	if err := shaped(what, text, MaxEnvelope); err != nil {
 		return err
 	}
@@ -124,7 +136,8 @@ func open(kind string, envelope []byte, keys []ed25519.PublicKey, threshold int,
 }
 
 // Live opens an envelope of a live key and returns what is in it, and its number. An
-// older one than was seen is ErrRolledBack; the same number again is none.
+// older one than was seen is ErrRolledBack; the same number again is none. What was seen of
+// bans, which may come several times a second, is on the disk after Settle, of others at once.
 func (h *Host) Live(kind string, envelope []byte) (payload []byte, seq int64, err error) {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -149,6 +162,10 @@ func (h *Host) Live(kind string, envelope []byte) (payload []byte, seq int64, er
 			next.Seen = map[string]int64{}
 		}
 		next.Seen[kind] = body.Seq
+		if kind == KindBans {
+			h.kept, h.owed = next, true
+			break
+		}
 		if err := h.keep(next, h.view); err != nil {
 			return nil, 0, err
 		}

@@ -28,6 +28,7 @@ type Host struct {
 	dir  string
 	kept kept
 	view *view
+	owed bool // kept is newer than the file, by numbers of bans
 }
 
 // NewHost begins with the root.json that the operator's token names, see [PinnedRoot],
@@ -91,8 +92,19 @@ func (h *Host) keep(next kept, v *view) error {
 	if err := writeKept(h.dir, next); err != nil {
 		return err
 	}
-	h.kept, h.view = next, v
+	h.kept, h.view, h.owed = next, v, false
 	return nil
+}
+
+// Settle writes down the number of bans that Live has got to. A host that dies before takes
+// no older one than what it wrote down, and is told the rest again.
+func (h *Host) Settle() error {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if !h.owed {
+		return nil
+	}
+	return h.keep(h.kept, h.view)
 }
 
 // Fleet is the name of the fleet.

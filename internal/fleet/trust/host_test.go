@@ -323,11 +323,38 @@ func TestLive(t *testing.T) {
 	key := must(f.online.among("live", f.online.view.root.live))
 	is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.org", 1, 8, json.RawMessage("1")}, key))), ErrForeignFleet)
 	is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.net", 2, 8, json.RawMessage("1")}, key))), ErrUnsigned)
+	for _, text := range []string{`{"n":null}`, `{"n":1,"n":1}`, strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)} {
+		is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.net", 1, 8, json.RawMessage(text)}, key))), ErrMalformed)
+	}
 	// A new incarnation begins its numbers anew, and ends those of the old one.
 	f.next.Restore = true
 	ok(t, h.Update(f.sign(start.Add(time.Hour), "two"), start.Add(time.Hour)))
 	is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.net", 1, 99, json.RawMessage("1")}, key))), ErrRolledBack)
 	ok(t, opened(KindMembers, live(f, KindMembers, 1)))
+}
+
+// TestLiveSettles has a host die with bans whose number is not on the disk, and one where it is.
+func TestLiveSettles(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net", 1)
+	h := f.host()
+	ok(t, h.Update(f.sign(start, "one"), start))
+	live := func(seq int64) error {
+		_, _, err := h.Live(KindBans, must(f.online.SignLive(KindBans, seq, Bans{})))
+		return err
+	}
+	again := func() { h = must(OpenHost(h.dir)) }
+	ok(t, live(7))
+	is(t, live(6), ErrRolledBack)
+	again()
+	ok(t, live(6))
+	ok(t, h.Settle())
+	again()
+	is(t, live(5), ErrRolledBack)
+	ok(t, live(8))
+	ok(t, h.Accept(1, 1)) // which writes all of it
+	again()
+	is(t, live(7), ErrRolledBack)
 }
 
 func TestLabels(t *testing.T) {

@@ -86,10 +86,10 @@ func LivingID(kind, what, service, hosts string) string {
 
 const theBans = "the " + KindBans
 
-// ReadBans reads the payload of an envelope of this number. Errors are ErrMalformed or
+// ReadBans reads the payload that Host.Live gave of an envelope of this number. Errors are ErrMalformed or
 // ErrTooLarge.
 func ReadBans(payload []byte, seq int64) (*Bans, error) {
-	if err := shaped(theBans, payload, MaxBans); err != nil {
+	if err := sized(theBans, payload, MaxBans); err != nil {
 		return nil, err
 	}
 	b := &Bans{}

@@ -112,7 +112,7 @@ func TestReadBans(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"nothing": "", "a null": `{"now":"2026-01-01T00:00:00Z","entries":null}`, "something else": `{"now":"2026-01-01T00:00:00Z","lift":"all"}`, "a list": `[]`,
+		"nothing": "", "a null": `{"now":"2026-01-01T00:00:00Z","entries":[null]}`, "something else": `{"now":"2026-01-01T00:00:00Z","lift":"all"}`, "a key twice": `{"now":"2026-01-01T00:00:00Z","after":0,"after":0}`, "a list": `[]`,
 	} {
 		if _, err := ReadBans([]byte(text), 0); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)

@@ -2,10 +2,12 @@ package trust
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The most that is read of each document, in bytes.
@@ -25,63 +27,39 @@ const (
 // or stumble over: a null (go-tuf dereferences what it decodes), a key twice, deep
 // nesting, something behind the end.
 func shaped(what string, data []byte, most int) error {
+	if err := sized(what, data, most); err != nil {
+		return err
+	}
+	in := jsontext.NewDecoder(bytes.NewBuffer(data))
+	for begun := false; ; begun = true {
+		token, err := in.ReadToken()
+		switch {
+		case begun && errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+		case token.Kind() == 'n':
+			err = errors.New("null")
+		case in.StackDepth() > maxNesting:
+			err = errors.New("nested too deeply")
+		case begun && in.StackDepth() == 0 && token.Kind() != '}' && token.Kind() != ']':
+			err = errors.New("more than one value")
+		}
+		if err != nil {
+			return fmt.Errorf("%s is %w: byte %d: %s", what, ErrMalformed, in.InputOffset(), err.Error())
+		}
+	}
+}
+
+func sized(what string, data []byte, most int) error {
 	if len(data) > most {
 		return fmt.Errorf("%s is %w: %d bytes, at most %d", what, ErrTooLarge, len(data), most)
-	}
-	in := json.NewDecoder(bytes.NewReader(data))
-	in.UseNumber()
-	if err := shapedValue(in, 0); err != nil {
-		return fmt.Errorf("%s is %w: byte %d: %s", what, ErrMalformed, in.InputOffset(), err.Error())
-	}
-	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is %w: more than one value", what, ErrMalformed)
 	}
 	return nil
 }
 
-func shapedValue(in *json.Decoder, depth int) error {
-	token, err := in.Token()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	opening, ok := token.(json.Delim)
-	switch {
-	case token == nil:
-		return errors.New("null")
-	case !ok:
-		return nil
-	case depth == maxNesting:
-		return errors.New("nested too deeply")
-	}
-	seen := map[string]bool{}
-	for in.More() {
-		if opening == '{' {
-			key, err := in.Token()
-			if err != nil {
-				return err
-			}
-			name := key.(string)
-			if seen[name] {
-				return fmt.Errorf("key %q twice", name)
-			}
-			seen[name] = true
-		}
-		if err := shapedValue(in, depth+1); err != nil {
-			return err
-		}
-	}
-	_, err = in.Token()
-	return err
-}
-
-// strictly decodes what shaped has passed and every key of which is known.
+// strictly decodes one value, each key of which is known and there once.
 func strictly(what string, data []byte, into any) error {
-	in := json.NewDecoder(bytes.NewReader(data))
-	in.DisallowUnknownFields()
-	if err := in.Decode(into); err != nil {
+	if err := json.Unmarshal(data, into, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("%s is %w: %s", what, ErrMalformed, err.Error())
 	}
 	return nil

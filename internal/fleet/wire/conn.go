@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -142,7 +144,11 @@ const mostUnknown = 8
 // side has ended it.
 func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 	for range mostUnknown {
-		kind, text, err := c.ws.Read(ctx)
+		kind, in, err := c.ws.Reader(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m, wrong, err := c.read(in)
 		if err != nil {
 			return nil, err
 		}
@@ -150,9 +156,8 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 		if kind != websocket.MessageText {
 			return nil, c.wrong(errors.New("it is not a text"))
 		}
-		m, err := Decode(text)
-		if err != nil {
-			return nil, c.wrong(err)
+		if wrong != nil {
+			return nil, c.wrong(wrong)
 		}
 		if m.kinds() == 0 {
 			continue
@@ -163,6 +168,27 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 		return m, nil
 	}
 	return nil, c.wrong(errors.New("nothing of it is known"))
+}
+
+// buffers are those of messages, of which nothing is left in what Decode gives.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// mostKept is how large a buffer may be that is used again.
+const mostKept = 128 << 10
+
+func (c *Conn) read(in io.Reader) (m *Message, wrong, err error) {
+	text := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if text.Cap() <= mostKept {
+			text.Reset()
+			buffers.Put(text)
+		}
+	}()
+	if _, err := text.ReadFrom(in); err != nil {
+		return nil, nil, err
+	}
+	m, wrong = Decode(text.Bytes())
+	return m, wrong, nil
 }
 
 // wrong closes the stream over a message that cannot be taken.

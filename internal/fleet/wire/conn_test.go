@@ -97,7 +97,7 @@ func TestReceive(t *testing.T) {
 		{name: "for the other side", text: `{"drain": {}}`, want: "for the other side"},
 		{name: "two in one", text: `{"report": {"state": "proved"}, "facts": {"facts": {}}}`, want: "one thing"},
 		{name: "no JSON", text: `{"report"`, want: "unexpected EOF"},
-		{name: "two behind each other", text: `{"report": {"state": "proved"}}{}`, want: "more follows"},
+		{name: "two behind each other", text: `{"report": {"state": "proved"}}{}`, want: "after top-level value"},
 		{name: "no UTF-8", text: "{\"report\": {\"state\": \"\xff\"}}", want: "UTF-8", binary: true},
 		{name: "binary", text: `{"report": {"state": "proved"}}`, binary: true, want: "not a text"},
 		{name: "too large", text: `{"facts": {"facts": {"a": "` + strings.Repeat("a", MostFromAgent) + `"}}}`, want: "limit"},

@@ -9,7 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	jsonv2 "github.com/go-json-experiment/json"
 )
 
 // Level is that of the protocol that this program speaks, and Levels are those that it
@@ -110,15 +111,8 @@ type Checker interface{ Check() error }
 
 // Read reads a value of JSON, which fields that are not known may stand in, and checks it.
 func Read(text []byte, into Checker) error {
-	if !utf8.Valid(text) {
-		return errors.New("it is not UTF-8")
-	}
-	in := json.NewDecoder(bytes.NewReader(text))
-	if err := in.Decode(into); err != nil {
+	if err := jsonv2.Unmarshal(text, into); err != nil {
 		return err
-	}
-	if in.More() {
-		return errors.New("more follows it")
 	}
 	return into.Check()
 }
