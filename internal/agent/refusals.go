@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
+	"sluice/internal/base/tell"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/peer"
 )
@@ -57,7 +58,7 @@ func (r *refusals) add(p *peer.Peer, of refusal) {
 		text += of.operation + ": "
 	}
 	fields := map[string]string{"USER": who, "UID": strconv.Itoa(int(p.UID)), "PID": strconv.Itoa(p.PID), "KIND": string(of.kind), "OPERATION": of.operation}
-	r.tell(alert.Refused, alert.Printable(text+of.why), fields)
+	r.tell(alert.Refused, tell.Printable(text+of.why), fields)
 }
 
 func (r *refusals) counted(uid uint32) bool {

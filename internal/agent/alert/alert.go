@@ -6,21 +6,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
+	"maps"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/coreos/go-systemd/v22/journal"
 
+	"sluice/internal/base/tell"
 	"sluice/internal/engine/apply"
 )
 
@@ -51,7 +48,7 @@ func (s *Sender) Send(a apply.Alert) {
 	if a.Namespace != "" {
 		text = a.Namespace + ": " + text
 	}
-	if !journal.Enabled() || journal.Send(text, priority(a.Event), fields(a)) != nil {
+	if !tell.Journal(text, priority(a.Event), fields(a)) {
 		s.Print(text)
 	}
 	if len(s.Command) == 0 && s.Webhook == "" {
@@ -93,25 +90,16 @@ func priority(event string) journal.Priority {
 	return journal.PriErr
 }
 
-// fields are those of the journal, and the environment of the command.
+// fields are those of the journal, and the environment of the command, without SLUICE_.
 func fields(a apply.Alert) map[string]string {
-	out := map[string]string{"SLUICE_EVENT": a.Event}
-	set := func(name, value string) {
-		if value != "" {
-			out["SLUICE_"+name] = value
-		}
-	}
-	set("NAMESPACE", a.Namespace)
-	set("SET", a.Set)
+	out := map[string]string{"EVENT": a.Event, "NAMESPACE": a.Namespace, "SET": a.Set}
 	if a.Generation != 0 {
-		set("GENERATION", strconv.Itoa(a.Generation))
+		out["GENERATION"] = strconv.Itoa(a.Generation)
 	}
 	if len(a.Findings) > 0 {
 		first := a.Findings[0]
-		set("KIND", string(first.Kind))
-		set("LINE", first.Line)
-		set("BY", first.By)
-		set("FINDINGS", strconv.Itoa(len(a.Findings)))
+		out["KIND"], out["LINE"], out["BY"] = string(first.Kind), first.Line, first.By
+		out["FINDINGS"] = strconv.Itoa(len(a.Findings))
 	}
 	return out
 }
@@ -119,26 +107,11 @@ func fields(a apply.Alert) map[string]string {
 // Line writes a line with fields to the journal, and tells nobody else. Fields that are
 // empty are left out.
 func (s *Sender) Line(event, text string, fields map[string]string) {
-	all := map[string]string{"SLUICE_EVENT": event}
-	for name, value := range fields {
-		if value != "" {
-			all["SLUICE_"+name] = value
-		}
-	}
-	if !journal.Enabled() || journal.Send(text, journal.PriWarning, all) != nil {
+	all := map[string]string{"EVENT": event}
+	maps.Copy(all, fields)
+	if !tell.Journal(text, journal.PriWarning, all) {
 		s.Print(text)
 	}
-}
-
-// Printable leaves out what a terminal obeys: others choose the names of their processes and
-// chains, and what they ask for.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, text)
 }
 
 // Run sends what waits, one after the other, until the context ends. What waits by then is
@@ -176,7 +149,9 @@ func (s *Sender) command(ctx context.Context, a apply.Alert) error {
 	cmd.Stdin = bytes.NewReader(append(text, '\n'))
 	cmd.Env = append(os.Environ(), "SLUICE_TEXT="+a.Text)
 	for name, value := range fields(a) {
-		cmd.Env = append(cmd.Env, name+"="+value)
+		if value != "" {
+			cmd.Env = append(cmd.Env, "SLUICE_"+name+"="+value)
+		}
 	}
 	said := &first{}
 	cmd.Stdout, cmd.Stderr = said, said
@@ -209,27 +184,6 @@ func (s *Sender) webhook(ctx context.Context, a apply.Alert) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, s.most)
 	defer stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Webhook, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	// No connection is kept, and nobody is followed to elsewhere.
-	client := http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	answer, err := client.Do(r)
-	if failed := (*url.Error)(nil); errors.As(err, &failed) {
-		err = failed.Err // without the URL, which may have a secret
-	}
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16)
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("it answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode)) // in no words of its own
-	}
-	return nil
+	_, err = tell.Hook{URL: s.Webhook}.Post(ctx, text)
+	return err
 }

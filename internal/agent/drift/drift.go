@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/agent/alert"
+	"sluice/internal/base/tell"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	machine "sluice/internal/system/host"
@@ -176,7 +177,7 @@ func (w *Watcher) note(err error) {
 func (w *Watcher) hear(c nft.Change) {
 	w.mu.Lock()
 	if c.Generation != 0 {
-		c.Name = alert.Printable(c.Name)
+		c.Name = tell.Printable(c.Name)
 		w.heard = append(w.heard, c)
 		w.heard = w.heard[max(0, len(w.heard)-mostHeard):]
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/agent/alert"
 	"sluice/internal/base/sorting"
+	"sluice/internal/base/tell"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/verify"
@@ -18,7 +18,7 @@ import (
 func findingsOf(v *engine.Verified) (out []apply.Finding) {
 	add := func(kind apply.FindingKind, line, format string, args ...any) {
 		if len(out) < mostFindings {
-			out = append(out, apply.Finding{Kind: kind, Text: alert.Printable(fmt.Sprintf(format, args...)), Line: line})
+			out = append(out, apply.Finding{Kind: kind, Text: tell.Printable(fmt.Sprintf(format, args...)), Line: line})
 		}
 	}
 	if v.Nothing {
@@ -115,7 +115,7 @@ func (w *Watcher) standing(g *apply.Glimpse) []apply.Finding {
 		return f.Kind == apply.FoundSysctl || f.Kind == apply.FoundException || f.Kind == apply.FoundClosed
 	})
 	for _, d := range g.Exceptions {
-		out = append(out, apply.Finding{Kind: apply.FoundException, Text: alert.Printable(d.String())})
+		out = append(out, apply.Finding{Kind: apply.FoundException, Text: tell.Printable(d.String())})
 	}
 	return append(out, sysctls(g)...)
 }
