@@ -1,10 +1,14 @@
 package inventory
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/selector"
 	"sluice/internal/language/policy"
@@ -138,4 +142,23 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSchema: a sound inventory fits the schema.
+func TestSchema(t *testing.T) {
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := yaml.Load([]byte(sound), &v); err != nil {
+		t.Fatal(err)
+	}
+	if err := resolved.Validate(v); err != nil {
+		t.Error(err)
+	}
 }

@@ -88,9 +88,13 @@ func (l *Language) schema(s *Shape) object {
 		forms = append(forms, l.mapping(s))
 	}
 	if s.Values != "" {
+		names := object{{"pattern", l.Names}}
+		if len(l.Reserved) > 0 {
+			names = append(names, object{{"not", object{{"enum", l.Reserved}}}}...)
+		}
 		forms = append(forms, object{
 			{"type", "object"},
-			{"propertyNames", object{{"pattern", l.Names}, {"not", object{{"enum", l.Reserved}}}}},
+			{"propertyNames", names},
 			{"additionalProperties", reference(s.Values)},
 		})
 	}
