@@ -672,6 +672,51 @@ type NotLive struct {
 	Why string `json:"why"`
 }
 
+// NoticeEvent defines model for NoticeEvent.
+type NoticeEvent struct {
+	// Event begins or ended
+	Event   string    `json:"event"`
+	Kind    string    `json:"kind"`
+	Number  int64     `json:"number"`
+	Since   time.Time `json:"since"`
+	Subject string    `json:"subject"`
+
+	// Text not for who sees some hosts alone, unless it is of one of those
+	Text string `json:"text"`
+}
+
+// NoticeState Something wrong that people hear of.
+type NoticeState struct {
+	Ended time.Time `json:"ended,omitempty,omitzero"`
+
+	// Kind drift, refused, halted, host-certificate, signature or list
+	Kind   string    `json:"kind"`
+	Number int64     `json:"number"`
+	Since  time.Time `json:"since"`
+
+	// Subject a host, the number of a roll-out, a set, or the name of something signed
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+
+	// Told what receivers have heard of it last
+	Told []NoticeTold `json:"told"`
+}
+
+// NoticeTold defines model for NoticeTold.
+type NoticeTold struct {
+	At time.Time `json:"at"`
+
+	// Event begins, lasts or ended
+	Event    string `json:"event"`
+	Receiver string `json:"receiver"`
+}
+
+// Notices defines model for Notices.
+type Notices struct {
+	Notices   []NoticeState   `json:"notices"`
+	Receivers []ReceiverState `json:"receivers"`
+}
+
 // Publish defines model for Publish.
 type Publish struct {
 	// Bundle which of targets.json is rolled out
@@ -683,6 +728,34 @@ type Publish struct {
 	// Roots each root.json, the first one first
 	Roots   [][]byte `json:"roots"`
 	Targets []byte   `json:"targets"`
+}
+
+// ReceiverState One of notices.yaml of the controller that was asked.
+type ReceiverState struct {
+	// At when it took the last one
+	At time.Time `json:"at,omitempty,omitzero"`
+
+	// Failed messages that it did not take
+	Failed int64 `json:"failed"`
+
+	// Failing since when it takes none
+	Failing time.Time `json:"failing,omitempty,omitzero"`
+
+	// Failure why
+	Failure string `json:"failure,omitempty,omitzero"`
+
+	// How the way to it, without secrets
+	How  string `json:"how"`
+	Name string `json:"name"`
+
+	// Next when it is tried again
+	Next time.Time `json:"next,omitempty,omitzero"`
+
+	// Sent messages that it took
+	Sent int64 `json:"sent"`
+
+	// Waiting notices that it has not heard yet
+	Waiting int `json:"waiting"`
 }
 
 // Request What somebody asked for that wants the approval of a second person.
@@ -803,6 +876,22 @@ type Status struct {
 	Web string `json:"web,omitempty,omitzero"`
 }
 
+// TestedNotices defines model for TestedNotices.
+type TestedNotices struct {
+	Receivers []TestedReceiver `json:"receivers"`
+}
+
+// TestedReceiver defines model for TestedReceiver.
+type TestedReceiver struct {
+	// Failure why it did not take it, none where it did
+	Failure string `json:"failure,omitempty,omitzero"`
+	How     string `json:"how"`
+	Name    string `json:"name"`
+
+	// Said what it answered
+	Said string `json:"said,omitempty,omitzero"`
+}
+
 // Token defines model for Token.
 type Token struct {
 	// Approve each host waits until a person approves its request
@@ -909,6 +998,12 @@ type LivingParams struct {
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 }
 
+// NoticesParams defines parameters for Notices.
+type NoticesParams struct {
+	// Ended Also what has ended, of the last 30 days.
+	Ended bool `form:"ended,omitempty" json:"ended,omitempty,omitzero"`
+}
+
 // RequestsParams defines parameters for Requests.
 type RequestsParams struct {
 	// All those too that wait no more
@@ -1013,7 +1108,7 @@ type ServerInterface interface {
 	// PutBlob Give a blob, which has that SHA-256.
 	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
-	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
+	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
 	// (GET /api/v1/events)
 	Events(w http.ResponseWriter, r *http.Request, params EventsParams)
 	// Facts Give the facts of a host, as it sent them.
@@ -1058,6 +1153,12 @@ type ServerInterface interface {
 	// Living Say which hosts have all bans and allows up to a number in force.
 	// (GET /api/v1/living)
 	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
+	// Notices Tell what is wrong that people hear of, who has heard it, and whom it cannot be told.
+	// (GET /api/v1/notices)
+	Notices(w http.ResponseWriter, r *http.Request, params NoticesParams)
+	// TestNotices Send a notice to each receiver, to see whether it comes.
+	// (POST /api/v1/notices/test)
+	TestNotices(w http.ResponseWriter, r *http.Request)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
@@ -1922,6 +2023,53 @@ func (siw *ServerInterfaceWrapper) Living(w http.ResponseWriter, r *http.Request
 	handler.ServeHTTP(w, r)
 }
 
+// Notices operation middleware
+func (siw *ServerInterfaceWrapper) Notices(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params NoticesParams
+
+	// ------------- Optional query parameter "ended" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended", r.URL.Query(), &params.Ended, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "ended"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ended", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Notices(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// TestNotices operation middleware
+func (siw *ServerInterfaceWrapper) TestNotices(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TestNotices(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Publish operation middleware
 func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Request) {
 
@@ -2399,6 +2547,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/lists", wrapper.Lists)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/refresh", wrapper.RefreshList)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/undo", wrapper.UndoList)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/notices", wrapper.Notices)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/notices/test", wrapper.TestNotices)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/blobs/missing", wrapper.Missing)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/blobs/{sha256}", wrapper.PutBlob)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/publish", wrapper.Publish)

@@ -17,9 +17,9 @@ func newEvents() *cobra.Command {
 		Use:   "events",
 		Short: "Tell what changes in the fleet, as it does",
 		Long: `Tells what changes from now on until it is stopped, a line an event: states of hosts (host,
-host-gone), roll-outs (rollout), and that there are other bans and allows (bans). With reset
-something may have been missed: it comes first, and where the connection was slow. With --json
-each line is a JSON value; --after goes on behind an event that was told of.
+host-gone), roll-outs (rollout), that there are other bans and allows (bans), and notices that
+begin and end (notice). With reset something may have been missed: it comes first, and where
+the connection was slow. With --json each line is a JSON value; --after goes on behind an event that was told of.
 
 Exit status: 0 it was stopped, or the controller ends; 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller events\n  sluice-controller events --json | jq 'select(.event == \"host\").data.state'",

@@ -66,6 +66,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newBackup(),
 		newRestore(),
 		newMigrate(),
+		newNotices(),
 		newEvents(),
 		newLogin(),
 		newLogout(),

@@ -18,6 +18,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/controller"
+	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
 )
@@ -41,7 +42,8 @@ Hosts stay as they are while no controller runs. While the database does not ans
 are told what was known last, and commands that change something are refused.
 
 Files: keys/, ca.pem and trust.json in its directory, which "sluice-controller init" makes;
-fleet.db there, unless --database says otherwise.
+fleet.db there, unless --database says otherwise; notices.yaml there says who hears of what is
+wrong, the journal unless there is one.
 
 Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		Example: `  sluice-controller run
@@ -93,6 +95,10 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	if err := restoredWhole(dir); err != nil {
 		return err
 	}
+	people, err := notices.Load(dir, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "notice: "+text) })
+	if err != nil {
+		return err
+	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {
 		return err
@@ -116,7 +122,7 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		defer web.Listener.Close()
 	}
 	c, err := controller.New(ctx, controller.Options{
-		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Fetch: command.FetchRanges("sluice-controller"), Web: web,
+		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Fetch: command.FetchRanges("sluice-controller"), Web: web, Notices: people,
 		Note: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+err.Error()) },
 	})
 	if errors.Is(err, fs.ErrNotExist) {

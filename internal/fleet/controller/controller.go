@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/language/apart"
@@ -29,6 +30,7 @@ type Options struct {
 	Web         *Web             // nil: it serves no people but on its socket
 	Now         func() time.Time // time.Now unless set
 	Note        func(error)      // what went wrong that nobody waits for
+	Notices     *notices.Config  // who hears of what is wrong; nil: nobody
 	Fetch       []string         // command line of the process that asks for lists; none: this one does
 }
 
@@ -60,6 +62,7 @@ type Controller struct {
 	documents  documents
 	regroup    chan struct{}
 	meter      meter
+	noticing   noticing
 	lists      keptLists
 	moved      chan error // the database is the fleet's no more
 }
@@ -88,6 +91,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.driver.init()
 	c.events.init(rand.Text()[:8])
 	c.meter.init()
+	c.noticing.init(o.Notices)
 	c.contents.bundles = map[int64]*content{}
 	c.lists.wake, c.lists.lack = make(chan struct{}, 1), apart.Once(func(text string) { c.Note(errors.New(text)) })
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
@@ -212,7 +216,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn, c.notice} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

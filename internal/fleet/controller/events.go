@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
 )
 
 // eventEvery is how often it is looked what has changed, while somebody wants to know.
@@ -46,6 +48,7 @@ type events struct {
 	hosts  map[string]api.Host // as they were told of
 	routed map[int64]api.RolloutEvent
 	bans   int64
+	noted  map[int64]store.Notice
 }
 
 type event struct {
@@ -118,7 +121,8 @@ func (c *Controller) compare() {
 		is := api.BansEvent{Seq: seq}
 		tell("bans", "", nil, is, is)
 	}
-	e.hosts, e.routed, e.bans = hosts, rollouts, seq
+	noted := c.tellNotices(v, tell)
+	e.hosts, e.routed, e.bans, e.noted = hosts, rollouts, seq, noted
 	if first { // who comes asks for what is; events are what follows
 		e.last = 0
 		return
@@ -129,6 +133,36 @@ func (c *Controller) compare() {
 		close(e.more)
 		e.more = make(chan struct{})
 	}
+}
+
+// tellNotices tells of notices that have begun or ended, and returns those that are open.
+func (c *Controller) tellNotices(v *view, tell func(kind, host string, labels map[string]string, all, some any)) map[int64]store.Notice {
+	noted := map[int64]store.Notice{}
+	said := func(n store.Notice, event notices.Event) {
+		is := api.NoticeEvent{Number: n.Number, Event: string(event), Kind: n.Kind, Subject: n.Subject, Text: n.Text, Since: n.Since}
+		switch notices.Kind(n.Kind) {
+		case notices.Drift, notices.Refused, notices.Certificate:
+			tell("notice", n.Subject, v.hosts[n.Subject].Labels, is, is)
+		default:
+			hidden := is
+			hidden.Text = ""
+			tell("notice", "", nil, is, hidden)
+		}
+	}
+	if open := c.noticing.open.Load(); open != nil {
+		for _, n := range *open {
+			noted[n.Number] = n
+			if _, has := c.events.noted[n.Number]; !has {
+				said(n, notices.Begins)
+			}
+		}
+	}
+	for number, n := range c.events.noted {
+		if _, has := noted[number]; !has {
+			said(n, notices.Ended)
+		}
+	}
+	return noted
 }
 
 func rolloutEvent(r rollout.Rollout) api.RolloutEvent {

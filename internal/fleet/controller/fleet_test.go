@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
@@ -41,6 +42,8 @@ type fleet struct {
 	text       string // of fleet.yaml
 	addresses  map[string][]netip.Addr
 	notes      atomic.Value // the last one
+	notices    *notices.Config
+	ahead      *atomic.Int64 // how far the controller's clock is, in nanoseconds
 }
 
 func ok(t testing.TB, err error) {
@@ -109,7 +112,7 @@ func (f *fleet) run() {
 	web, err := net.Listen("tcp", f.web)
 	ok(f, err)
 	f.web = web.Addr().String()
-	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web, URL: "https://" + f.web, Provider: f.provider}, Note: f.note})
+	f.controller, err = New(f.Context(), Options{Dir: f.dir, Store: s, Version: "1", Controllers: []string{f.address}, Web: &Web{Listener: web, URL: "https://" + f.web, Provider: f.provider}, Note: f.note, Notices: f.notices, Now: f.now})
 	ok(f, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)
@@ -123,6 +126,13 @@ func (f *fleet) run() {
 		_, err := f.client.Status(f.Context())
 		return err == nil
 	})
+}
+
+func (f *fleet) now() time.Time {
+	if f.ahead == nil {
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(f.ahead.Load()))
 }
 
 func (f *fleet) note(err error) {

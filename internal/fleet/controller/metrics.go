@@ -246,17 +246,20 @@ func (c *Controller) endsFamily() exposition.Family {
 		Name: "sluice_fleet_end_timestamp_seconds", Type: exposition.Gauge,
 		Help: "When something signed ends: root.json, the newest bundle, what says which is the newest, the controller's certification authority.",
 	}
+	ends := c.signatureEnds()
+	for _, what := range slices.Sorted(maps.Keys(ends)) {
+		out.Add(float64(ends[what].Unix()), map[string]string{"what": what})
+	}
+	return out
+}
+
+// signatureEnds are when what is signed ends.
+func (c *Controller) signatureEnds() map[string]time.Time {
 	is := c.online.State()
-	add := func(what string, at time.Time) {
-		if !at.IsZero() {
-			out.Add(float64(at.Unix()), map[string]string{"what": what})
-		}
-	}
-	add("root", is.RootExpires)
+	out := map[string]time.Time{"root": is.RootExpires, "timestamp": is.TimestampExpires, "authority": c.online.AuthorityEnds()}
 	if n := len(is.Bundles); n > 0 {
-		add("bundle", is.Bundles[n-1].Expires)
+		out["bundle"] = is.Bundles[n-1].Expires
 	}
-	add("timestamp", is.TimestampExpires)
-	add("authority", c.online.AuthorityEnds())
+	maps.DeleteFunc(out, func(_ string, at time.Time) bool { return at.IsZero() })
 	return out
 }

@@ -247,6 +247,31 @@ create table request (
 create index request_state on request (state, expires);
 `, `
 alter table token add column approve bigint not null default 0;
+`, `
+create table notice (
+	number bigint not null primary key,
+	kind text not null,
+	subject text not null,
+	text text not null,
+	since bigint not null,
+	gone bigint not null,
+	ended bigint not null
+);
+create unique index notice_open on notice (kind, subject) where ended = 0;
+create table notice_receiver (
+	name text not null primary key,
+	since bigint not null,
+	held bigint not null,
+	next bigint not null,
+	body text not null
+);
+create table notice_told (
+	receiver text not null references notice_receiver (name) on delete cascade,
+	notice bigint not null references notice (number) on delete cascade,
+	event text not null,
+	at bigint not null,
+	primary key (receiver, notice)
+);
 `}
 
 // schemaTable has one row, the version of the tables.

@@ -23,6 +23,7 @@ import (
 	"sluice/internal/doctor"
 	fleetcli "sluice/internal/fleet/cli"
 	"sluice/internal/fleet/inventory"
+	"sluice/internal/fleet/notices"
 	labcli "sluice/internal/lab/cli"
 	"sluice/internal/lab/kernelbench"
 	"sluice/internal/language/policy"
@@ -78,6 +79,8 @@ func generateReference(dir string) error {
 		"agent.schema.json":     config.Schema(),
 		"inventory.md":          inventory.Reference(),
 		"inventory.schema.json": inventory.Schema(),
+		"notices.md":            notices.Reference(),
+		"notices.schema.json":   notices.Schema(),
 		"passes.md":             optimize.Reference(),
 		"lint.md":               check.Reference(),
 		"doctor.md":             doctor.Reference(),

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
+)
+
+func newNotices() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "notices",
+		Short: "Say what is wrong that people hear of, and who has heard it",
+		Long: `Lists what is wrong in the fleet that people hear of: hosts that drift or refuse what they
+are to run, roll-outs that were halted, certificates and signatures near their end, live lists
+that cannot be renewed; of each, which receivers have heard it. Then the receivers of
+notices.yaml, what they took, and why one takes nothing.
+
+Exit status: 0 nothing is wrong and every receiver takes what it is sent, 1 something is wrong,
+or a receiver takes nothing, 2 bad use, or no controller answers.`,
+		Example: "  sluice-controller notices\n  sluice-controller notices --all --json | jq '.notices[] | select(.kind == \"drift\")'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, _ := cmd.Flags().GetBool("all")
+			found, err := controllerOf(cmd).Notices(cmd.Context(), all)
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				err = command.PrintJSON(cmd.OutOrStdout(), found)
+			} else {
+				printNotices(cmd.OutOrStdout(), found, time.Now())
+			}
+			for _, n := range found.Notices {
+				if err == nil && n.Ended.IsZero() {
+					err = command.ErrFound
+				}
+			}
+			for _, r := range found.Receivers {
+				if err == nil && r.Failure != "" {
+					err = command.ErrFound
+				}
+			}
+			return err
+		},
+	}
+	addController(cmd)
+	cmd.Flags().Bool("all", false, "also what has ended, of the last 30 days")
+	cmd.AddCommand(newNoticesTest(), newNoticesCheck())
+	return cmd
+}
+
+func newNoticesTest() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "test",
+		Short: "Send a notice to each receiver, and say what each answered",
+		Long: `Has the controller send a notice to each receiver of its notices.yaml, to all at once, and
+says what each answered. What a receiver hears of, "only", does not matter here.
+
+Exit status: 0 each took it, 1 one did not, or there is none, 2 bad use, or no controller answers.`,
+		Example: "  sluice-controller notices test",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := controllerOf(cmd).TestNotices(cmd.Context())
+			if err != nil {
+				return hinted(err)
+			}
+			failed := len(found.Receivers) == 0
+			for _, r := range found.Receivers {
+				failed = failed || r.Failure != ""
+			}
+			if command.JSON(cmd) {
+				err = command.PrintJSON(cmd.OutOrStdout(), found)
+			} else {
+				printTested(cmd.OutOrStdout(), found.Receivers)
+			}
+			if err == nil && failed {
+				err = command.ErrFound
+			}
+			return err
+		},
+	}
+	addController(cmd)
+	return cmd
+}
+
+func newNoticesCheck() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what is wrong with notices.yaml",
+		Long: `Reads notices.yaml in the directory of a controller, as the controller does when it starts,
+and says who hears of what. Without the file all goes to the journal.
+
+Exit status: 0 fine, 2 the file is wrong, or bad use.`,
+		Example: "  sluice-controller notices check --dir ./controller",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, _ := cmd.Flags().GetString("dir")
+			c, err := notices.Load(dir, nil)
+			if err != nil {
+				return err
+			}
+			type receiver struct {
+				Name string         `json:"name"`
+				How  string         `json:"how"`
+				Only []notices.Kind `json:"only,omitempty"`
+			}
+			out := struct {
+				File      string     `json:"file"`
+				Receivers []receiver `json:"receivers"`
+			}{File: filepath.Join(dir, notices.File)}
+			for i := range c.Receivers {
+				r := &c.Receivers[i]
+				out.Receivers = append(out.Receivers, receiver{r.Name, r.How(), r.Only})
+			}
+			if command.JSON(cmd) {
+				return command.PrintJSON(cmd.OutOrStdout(), out)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, r := range out.Receivers {
+				what := "everything"
+				if len(r.Only) > 0 {
+					var kinds []string
+					for _, k := range r.Only {
+						kinds = append(kinds, string(k))
+					}
+					what = english.List(kinds)
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\n", r.Name, command.PlainName(r.How), what)
+			}
+			return table.Flush()
+		},
+	}
+	cmd.Flags().String("dir", defaultDir, "`DIR` of the controller")
+	command.Must(cmd.MarkFlagDirname("dir"))
+	return cmd
+}
+
+func printNotices(w io.Writer, found *api.Notices, now time.Time) {
+	ago := func(at time.Time) string { return english.Duration(max(now.Sub(at), 0).Truncate(time.Second)) + " ago" }
+	if len(found.Notices) == 0 {
+		fmt.Fprintln(w, "nothing is wrong that people hear of")
+	}
+	for _, n := range found.Notices {
+		state := command.Paint(w, "31", "since") + " " + ago(n.Since)
+		if !n.Ended.IsZero() {
+			state = command.Paint(w, "32", "ended") + " " + ago(n.Ended)
+		}
+		var told []string
+		for _, is := range n.Told {
+			told = append(told, is.Receiver+" ("+is.Event+" "+ago(is.At)+")")
+		}
+		heard := "nobody has heard it"
+		if len(told) > 0 {
+			heard = "heard by " + strings.Join(told, ", ")
+		}
+		fmt.Fprintf(w, "%s\n  %s, %s\n", command.PlainName(n.Text), state, command.PlainName(heard))
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range found.Receivers {
+		state := command.Paint(w, "32", "fine")
+		if r.Failure != "" {
+			state = command.Paint(w, "31", "fails")
+		}
+		last := "nothing sent yet"
+		if !r.At.IsZero() {
+			last = fmt.Sprintf("%s sent, the last %s", english.Plural(int(r.Sent), "message"), ago(r.At))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.Name, state, command.PlainName(r.How), last)
+	}
+	_ = table.Flush()
+	for _, r := range found.Receivers {
+		if r.Failure != "" {
+			fmt.Fprintf(w, "%s: %s; since %s, %s waiting, tried again in %s\n", r.Name, command.PlainName(r.Failure), ago(r.Failing),
+				english.Plural(r.Waiting, "notice"), english.Duration(max(r.Next.Sub(now), 0).Truncate(time.Second)))
+		}
+	}
+}
+
+func printTested(w io.Writer, all []api.TestedReceiver) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "the controller tells nobody")
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range all {
+		state, said := command.Paint(w, "32", "took it"), r.Said
+		if r.Failure != "" {
+			state, said = command.Paint(w, "31", "failed"), r.Failure
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.Name, state, command.PlainName(r.How), command.PlainName(said))
+	}
+	_ = table.Flush()
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"sluice/internal/fleet/api"
+)
+
+// TestNotices: the file is checked, a receiver that takes nothing is named, and what is wrong is
+// listed with who has heard it.
+func TestNotices(t *testing.T) {
+	f := found(t)
+	out, _ := run(t, 0, "notices", "check", "--dir", f.dir)
+	has(t, out, "journal  journal  everything")
+	file := filepath.Join(f.dir, "notices.yaml")
+	write(t, file, "version: 1\nreceivers:\n  ops: {mail: {server: mail.example.net, from: a@example.net, to: ops}}\n")
+	_, errOut := run(t, 2, "notices", "check", "--dir", f.dir)
+	has(t, errOut, file+`:3:67: "ops" is not a mail address`, "hint: write NAME@HOST")
+	_, errOut = run(t, 2, "run", "--dir", f.dir, "--listen", "127.0.0.1:0")
+	has(t, errOut, file+`:3:67: "ops" is not a mail address`)
+
+	takes := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer takes.Close()
+	write(t, file, fmt.Sprintf("version: 1\nreceivers:\n  fine: {webhook: {url: '%s/secret'}}\n", takes.URL))
+	end := f.serve(t)
+	out, _ = run(t, 0, "notices", "test", "--dir", f.dir)
+	has(t, out, "fine  took it  webhook at "+takes.Listener.Addr().String()+"  200 OK\n")
+	out, _ = run(t, 0, "notices", "--dir", f.dir)
+	has(t, out, "nothing is wrong that people hear of", "fine  fine  webhook at", "nothing sent yet")
+	end()
+
+	write(t, file, fmt.Sprintf("version: 1\nreceivers:\n  fine: {webhook: {url: '%s/secret'}}\n  gone: {webhook: {url: 'http://127.0.0.1:1/secret'}}\n", takes.URL))
+	out, _ = run(t, 0, "notices", "check", "--dir", f.dir, "--json")
+	var checked struct {
+		File      string
+		Receivers []struct{ Name, How string }
+	}
+	ok(t, json.Unmarshal([]byte(out), &checked))
+	if checked.File != file || len(checked.Receivers) != 2 || checked.Receivers[1].How != "webhook at 127.0.0.1:1" {
+		t.Error(out)
+	}
+	defer f.serve(t)()
+	out, _ = run(t, 1, "notices", "test", "--dir", f.dir)
+	has(t, out, "fine  took it", "gone  failed", "connection refused")
+	var tested api.TestedNotices
+	out, _ = run(t, 1, "notices", "test", "--dir", f.dir, "--json")
+	ok(t, json.Unmarshal([]byte(out), &tested))
+	if r := tested.Receivers; len(r) != 2 || r[0].Failure != "" || r[0].Said != "200 OK" || r[1].Failure == "" {
+		t.Error(out)
+	}
+}

@@ -1,0 +1,267 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/mail"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
+	"sluice/internal/fleet/rollout"
+	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
+)
+
+// heard is what a receiver has heard, a line each.
+type heard struct {
+	mutex sync.Mutex
+	lines []string
+}
+
+func (h *heard) add(lines ...string) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.lines = append(h.lines, lines...)
+}
+
+func (h *heard) count(what string) (n int) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	for _, line := range h.lines {
+		if strings.Contains(line, what) {
+			n++
+		}
+	}
+	return n
+}
+
+// hook is a server that takes what is sent, or none of it.
+type hook struct {
+	heard
+	*httptest.Server
+	asked  atomic.Int64
+	broken atomic.Bool
+	hangs  atomic.Bool
+	end    chan struct{}
+}
+
+func newHook(t *testing.T) *hook {
+	h := &hook{end: make(chan struct{})}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.asked.Add(1)
+		if h.hangs.Load() {
+			<-h.end
+			return
+		}
+		if h.broken.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		var m notices.Message
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		for _, n := range m.Notices {
+			h.add(fmt.Sprintf("%s %s %s %s", n.Event, n.Kind, n.Subject, n.Text))
+		}
+	}))
+	t.Cleanup(h.Close)
+	t.Cleanup(sync.OnceFunc(func() { close(h.end) }))
+	return h
+}
+
+// mailbox is a real server of mail, as a backend and as its sessions.
+type mailbox struct{ heard }
+
+func (b *mailbox) NewSession(*smtp.Conn) (smtp.Session, error) { return b, nil }
+func (b *mailbox) Reset()                                      {}
+func (b *mailbox) Logout() error                               { return nil }
+func (b *mailbox) Mail(string, *smtp.MailOptions) error        { return nil }
+func (b *mailbox) Rcpt(string, *smtp.RcptOptions) error        { return nil }
+
+func (b *mailbox) Data(r io.Reader) error {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	m, err := mail.ReadMessage(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	for name := range m.Header {
+		b.add("header " + name)
+	}
+	body, err := io.ReadAll(m.Body)
+	b.add(strings.Split(strings.ReplaceAll(string(body), "=\r\n", ""), "\r\n")...)
+	return err
+}
+
+func newMailbox(t *testing.T) (*mailbox, string) {
+	b := &mailbox{}
+	s := smtp.NewServer(b)
+	s.Domain, s.ErrorLog = "mail.example.net", log.New(io.Discard, "", 0)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return b, l.Addr().String()
+}
+
+// TestNotices: each receiver hears once of what begins and once of what ends, whoever of two
+// controllers tells it, however often they start, and whatever another receiver does.
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	web, pager, deaf := newHook(t), newHook(t), newHook(t)
+	deaf.hangs.Store(true)
+	box, mailAt := newMailbox(t)
+	printed := &heard{}
+	f := newFleet(t, "example.net")
+	ok(t, f.stop())
+	var err error
+	f.notices, err = notices.Parse("notices.yaml", fmt.Appendf(nil, `version: 1
+receivers:
+  web: {webhook: {url: %q}}
+  pager: {webhook: {url: %q}, only: refused}
+  deaf: {webhook: {url: %q}}
+  ops: {mail: {server: %q, tls: none, from: sluice@example.net, to: ops@example.net}}
+  here: {journal: true}
+`, web.URL, pager.URL, deaf.URL, mailAt), func(text string) { printed.add(text) })
+	ok(t, err)
+	f.ahead = &atomic.Int64{}
+	second := *f
+	second.dir, second.address = filepath.Join(t.TempDir(), "second"), ""
+	ok(t, os.CopyFS(second.dir, os.DirFS(f.dir)))
+	f.run()
+	second.client = api.NewClient(second.dir)
+	second.run()
+	t.Cleanup(func() { ok(t, second.stop()) })
+
+	events := f.events(f.client, "")
+	f.until("the stream", func() bool { return len(events.all("reset")) == 1 })
+	f.text += "roll-out: {stages: [100%], settle: none}\n"
+	token := f.token(map[string]string{"role": "web"}, 2)
+	hosts, conns := map[string]*agent{}, map[string]*wire.Conn{}
+	for _, host := range []string{"web-1", "web-2"} {
+		hosts[host], err = f.join(host, token)
+		ok(t, err)
+		conns[host] = hosts[host].stream(nil)
+	}
+	_, err = f.publish("input: {default: drop}\n")
+	ok(t, err)
+	says := func(host string, r wire.Report) {
+		t.Helper()
+		v := f.controller.view.Load()
+		d := v.desired[host]
+		r.Order, r.Bundle, r.Rollout, r.Running = wire.Order{Incarnation: v.position.Incarnation, Revision: v.position.Revision}, d.Bundle, d.Rollout, d.Bundle
+		if r.State == "" {
+			r.State, r.Proved = wire.StateConfirmed, time.Now()
+		}
+		ok(t, conns[host].Send(t.Context(), &wire.Message{Report: &r}))
+	}
+	f.until("both are to run it", func() bool {
+		all := f.controller.view.Load().desired
+		return all["web-1"].Bundle == 1 && all["web-2"].Bundle == 1
+	})
+	says("web-1", wire.Report{})
+	says("web-2", wire.Report{})
+	f.until("the roll-out is done", func() bool {
+		all, err := f.client.Rollouts(t.Context(), 1)
+		ok(t, err)
+		return all[0].State.Phase == rollout.Done
+	})
+	says("web-1", wire.Report{Drift: "ssh passes\r\nBcc: evil@example.net\r\n\r\nall is well\x1b[2J" + strings.Repeat("x", 3000)})
+	f.until("all hear that it drifts", func() bool {
+		return web.count("begins drift web-1 host web-1 drifts: ssh passes Bcc") == 1 && box.count("begins: host web-1 drifts: ssh passes Bcc") == 1 && printed.count("example.net: host web-1 drifts: ssh passes Bcc") == 1
+	})
+	if box.count("header Bcc") > 0 || box.count("\x1b") > 0 || printed.count("\n") > 0 || printed.count("\x1b") > 0 {
+		t.Errorf("%q %q", box.lines, printed.lines)
+	}
+	f.until("the event", func() bool { return events.has("notice", `"event":"begins"`) })
+
+	// One takes nothing for a while, and one hangs: the others hear as before.
+	web.broken.Store(true)
+	says("web-2", wire.Report{State: wire.StateRefused, Error: "guard.yaml"})
+	f.until("the others hear that one refuses", func() bool {
+		return box.count("host web-2 refuses") == 1 && pager.count("begins refused web-2") == 1 && printed.count("host web-2 refuses") == 1
+	})
+	receiver := func(name string) api.ReceiverState {
+		t.Helper()
+		all, err := f.client.Notices(t.Context(), true)
+		ok(t, err)
+		for _, r := range all.Receivers {
+			if r.Name == name {
+				return r
+			}
+		}
+		t.Fatalf("no %s in %+v", name, all.Receivers)
+		return api.ReceiverState{}
+	}
+	f.until("who takes nothing is listed", func() bool {
+		r := receiver("web")
+		return r.Failure == "it answers 503 Service Unavailable" && r.Waiting == 1 && r.Sent == 1
+	})
+	if r := receiver("deaf"); r.Sent > 0 || deaf.asked.Load() != 1 {
+		t.Errorf("%+v, asked %d times", r, deaf.asked.Load())
+	}
+	ok(t, f.stop())
+	f.run()
+	web.broken.Store(false)
+	f.ahead.Add(int64(noticeRetry))
+	f.until("it hears what it missed", func() bool { return web.count("begins refused web-2") == 1 })
+
+	// What has ended is told when it stays away.
+	events = f.events(f.client, "")
+	for host, a := range hosts {
+		conns[host] = a.stream(nil)
+	}
+	f.until("both are back, as they were", func() bool {
+		is := f.states()
+		return is["web-1"].State == api.Drift && is["web-2"].State == api.Refused
+	})
+	says("web-1", wire.Report{})
+	says("web-2", wire.Report{})
+	gone := func(host string) bool {
+		open, err := f.controller.Store.Notices(t.Context(), false)
+		ok(t, err)
+		return slices.ContainsFunc(open, func(is store.Notice) bool { return is.Subject == host && !is.Gone.IsZero() })
+	}
+	f.until("both are gone", func() bool { return gone("web-1") && gone("web-2") })
+	says("web-1", wire.Report{Drift: "it comes and goes"})
+	f.until("one is back", func() bool { return !gone("web-1") })
+	f.ahead.Add(int64(quiet))
+	f.until("the other has ended", func() bool {
+		return web.count("ended refused web-2") == 1 && pager.count("ended refused web-2") == 1 && box.count("ended: ended: host web-2 refuses") == 1
+	})
+	f.ahead.Add(int64(24 * time.Hour))
+	f.until("it is said again", func() bool {
+		return web.count("lasts drift web-1") == 1 && box.count("lasts: host web-1 drifts: it comes") == 1
+	})
+	ok(t, f.client.Revoke(t.Context(), "web-1", "sold"))
+	f.until("it is gone", func() bool { return gone("web-1") })
+	f.ahead.Add(int64(quiet))
+	f.until("it has ended", func() bool { return web.count("ended drift web-1") == 1 && events.has("notice", `"event":"ended"`) })
+	for _, what := range []string{"begins drift web-1", "lasts drift web-1", "ended drift web-1", "begins refused web-2", "ended refused web-2"} {
+		if n := web.count(what); n != 1 {
+			t.Errorf("it hears %d times: %s", n, what)
+		}
+	}
+	if pager.count("drift") > 0 {
+		t.Errorf("%q", pager.lines)
+	}
+}

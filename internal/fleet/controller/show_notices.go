@@ -1,0 +1,86 @@
+package controller
+
+import (
+	"net/http"
+	"sync"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
+	"sluice/internal/fleet/store"
+)
+
+func (o operator) Notices(w http.ResponseWriter, r *http.Request, params api.NoticesParams) {
+	out := &api.Notices{Notices: []api.NoticeState{}, Receivers: []api.ReceiverState{}}
+	all, err := o.Store.Notices(r.Context(), params.Ended)
+	var told []store.Told
+	if err == nil {
+		told, err = o.Store.Told(r.Context())
+	}
+	var rows []store.Receiver
+	if err == nil {
+		rows, err = o.Store.Receivers(r.Context())
+	}
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	of := map[int64][]api.NoticeTold{}
+	for _, is := range told {
+		of[is.Notice] = append(of[is.Notice], api.NoticeTold{Receiver: is.Receiver, Event: is.Event, At: is.At})
+	}
+	for _, n := range all {
+		is := api.NoticeState{Number: n.Number, Kind: n.Kind, Subject: n.Subject, Text: n.Text, Since: n.Since, Ended: n.Ended, Told: of[n.Number]}
+		if is.Told == nil {
+			is.Told = []api.NoticeTold{}
+		}
+		out.Notices = append(out.Notices, is)
+	}
+	for _, to := range o.receivers() {
+		is := api.ReceiverState{Name: to.Name, How: to.How()}
+		for _, row := range rows {
+			if row.Name != to.Name {
+				continue
+			}
+			is.Sent, is.Failed, is.At, is.Failing, is.Failure, is.Next = row.Sent, row.Failed, row.At, row.Failing, row.Failure, row.Next
+			due, err := o.unheard(r.Context(), to, row)
+			if err != nil {
+				o.done(w, nil, err)
+				return
+			}
+			is.Waiting = len(due)
+		}
+		out.Receivers = append(out.Receivers, is)
+	}
+	o.done(w, out, nil)
+}
+
+// receivers are those of the file.
+func (c *Controller) receivers() (all []*notices.Receiver) {
+	if c.Options.Notices == nil {
+		return nil
+	}
+	for i := range c.Options.Notices.Receivers {
+		all = append(all, &c.Options.Notices.Receivers[i])
+	}
+	return all
+}
+
+// TestNotices tells all receivers at once, so that one that hangs holds up no other.
+func (o operator) TestNotices(w http.ResponseWriter, r *http.Request) {
+	all, now := o.receivers(), o.Now()
+	out := &api.TestedNotices{Receivers: make([]api.TestedReceiver, len(all))}
+	m := notices.NewMessage(o.Fleet(), []notices.Notice{{Event: notices.Test, Kind: "test", Subject: o.Fleet(), Text: "a test, which " + as(r).Who + " asked for", Since: now}})
+	var telling sync.WaitGroup
+	for i, to := range all {
+		telling.Go(func() {
+			is := api.TestedReceiver{Name: to.Name, How: to.How()}
+			var err error
+			if is.Said, err = to.Send(r.Context(), m); err != nil {
+				is.Failure = err.Error()
+			}
+			out.Receivers[i] = is
+		})
+	}
+	telling.Wait()
+	o.done(w, out, nil)
+}
