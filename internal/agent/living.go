@@ -93,8 +93,29 @@ func (e *fleetEngine) banFleet(ctx context.Context, in apply.FleetBanning) (out 
 	}
 }
 
-// bounds are those of the policy of a generation, which is the one that runs.
-func (e *fleetEngine) bounds(generation int) (*apply.FleetBounds, error) {
+// LimitBans asks the kernel, beside the keeper of bans.
+func (e *fleetEngine) LimitBans(ctx context.Context, known func(netip.Prefix) bool) (out []fleet.LimitBan, err error) {
+	var has []apply.LimitBan
+	shares := func(generation int) (bool, error) {
+		p, err := e.policyOf(generation)
+		return err == nil && p.ShareBans != nil, err
+	}
+	stopped := e.do(ctx, func() {
+		has, err = e.Host.LimitBans(ctx, shares, func(r addrset.Range) bool { p, is := r.Prefix(); return is && known(p) })
+	})
+	if err = errors.Join(stopped, err); err != nil {
+		return nil, err
+	}
+	for _, b := range has {
+		if p, is := b.What.Prefix(); is {
+			out = append(out, fleet.LimitBan{What: p, Spare: b.Spare})
+		}
+	}
+	return out, nil
+}
+
+// policyOf is the file of the fleet of a generation, which is the one that runs.
+func (e *fleetEngine) policyOf(generation int) (*policy.Fleet, error) {
 	if e.judged == nil || e.judged.Runs.Number != generation {
 		running, err := e.Host.Running(nil)
 		if err != nil {
@@ -102,10 +123,18 @@ func (e *fleetEngine) bounds(generation int) (*apply.FleetBounds, error) {
 		}
 		e.judged = running
 	}
-	p := e.judged.Policy
-	if p.Fleet == nil {
+	if p := e.judged.Policy; p.Fleet == nil {
 		return nil, fmt.Errorf("the policy that runs, %s, is none of the fleet", p.File)
 	}
+	return e.judged.Policy.Fleet, nil
+}
+
+// bounds are those of the policy of a generation, which is the one that runs.
+func (e *fleetEngine) bounds(generation int) (*apply.FleetBounds, error) {
+	if _, err := e.policyOf(generation); err != nil {
+		return nil, err
+	}
+	p := e.judged.Policy
 	return &apply.FleetBounds{Most: mostOf(p.Fleet.Bans), May: func(what addrset.Range, length time.Duration) error {
 		if err := p.MayBan(what, length); err != nil {
 			if at := (*policy.Error)(nil); errors.As(err, &at) {

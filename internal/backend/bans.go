@@ -51,6 +51,8 @@ type BanStore interface {
 	// Held reads the bans in the kernel: those by commands in the sets that rules look
 	// into, and those by limits.
 	Held(ctx context.Context) (*HeldBans, error)
+	// Limits reads those by limits alone.
+	Limits(ctx context.Context) ([]LimitBans, error)
 	// LiftLimits lifts bans by limits, and says how many.
 	LiftLimits(ctx context.Context, lift func(addrset.Range) bool) (int, error)
 	// Unasked is what somebody else put into sets that no rule looks into, nor would

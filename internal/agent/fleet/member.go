@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Stream interface {
 	Receive(ctx context.Context) (*wire.Message, error)
 	Ping(ctx context.Context) error
 	Cut()
+	// Level is that of the protocol.
+	Level() int
 }
 
 // Engine brings policies into force, as commands do. A *RefusedError of Apply says that the
@@ -53,6 +56,9 @@ type Engine interface {
 	// Live brings bans and allows into force beside those of the host, within the bounds of the
 	// policy that runs. The error is of what is tried again, the whole of it.
 	Live(ctx context.Context, change *Living) (*Lived, error)
+	// LimitBans are those by limits of this host, where the policy that runs has the fleet
+	// share them. What is known is not looked at more closely.
+	LimitBans(ctx context.Context, known func(netip.Prefix) bool) ([]LimitBan, error)
 	// TakeLists brings files into force as what live lists hold, by the names of the lists,
 	// where the policy that runs has them, and says which of them it has. A *RefusedError says
 	// that none was taken.
@@ -92,12 +98,13 @@ type Times struct {
 	Again     time.Duration // behind what failed and is tried again, doubled up to Poll
 	Try       time.Duration // of one probe
 	Confirm   time.Duration // where nobody says how long
+	Limits    time.Duration // between two looks at what limits have banned
 }
 
 // Usual are those of agents.
 var Usual = Times{
 	Reconnect: 30 * time.Second, Poll: 5 * time.Minute, Ping: 30 * time.Second, Dead: 45 * time.Second,
-	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute,
+	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute, Limits: 10 * time.Second,
 }
 
 // Now is the host's clock, by which signatures and certificates are judged. Who tests a host
@@ -140,6 +147,7 @@ type Member struct {
 	soon       chan struct{} // what is not taken is asked for again before the next poll
 	running    sync.WaitGroup
 	lives      lives
+	shares     shares
 }
 
 // Run follows the fleet until the context ends.

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,8 @@ type stage struct {
 	tampered bool     // blobs come wrong
 	fetched  []string // hashes of blobs, each with that of the blob it may be made of
 	log      livingLog
+	level    int            // of the controller's protocol
+	limited  []netip.Prefix // that the controller was told of
 }
 
 func must[T any](v T, err error) T {
@@ -73,7 +76,7 @@ func newStage(t *testing.T) *stage {
 	now := time.Now()
 	key := func() trust.PrivateKey { return must(trust.NewKey()) }
 	root, policy := key(), key()
-	s := &stage{t: t, dir: filepath.Join(t.TempDir(), "fleet"), policy: policy, blobs: map[string][]byte{}, streams: map[*stream]bool{}}
+	s := &stage{t: t, dir: filepath.Join(t.TempDir(), "fleet"), policy: policy, blobs: map[string][]byte{}, streams: map[*stream]bool{}, level: wire.Level}
 	controller := t.TempDir()
 	ca, caKey, err := trust.NewCA("example.net", now)
 	check(t, err)
@@ -302,8 +305,16 @@ func (c *stream) Send(_ context.Context, m *wire.Message) error {
 		c.reports = append(c.reports, *m.Report)
 	case m.LiveApplied != nil:
 		c.log.applied = *m.LiveApplied
+	case m.LimitBans != nil:
+		c.limited = append(c.limited, m.LimitBans.What...)
 	}
 	return nil
+}
+
+func (c *stream) Level() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.level
 }
 
 func (c *stream) Receive(ctx context.Context) (*wire.Message, error) {
@@ -353,6 +364,7 @@ type kernel struct {
 	differs string   // from what it was given
 	loaded  int
 	seen    []string // what was applied, whatever became of it
+	limited limited
 	living  livingKernel
 	lists   map[string]string // that its policies have, with what they hold; with "cut" in it some are refused
 	taken   int               // how often lists were tried

@@ -95,6 +95,9 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 	nudge(m.lives.tell)
 	parts.Go(func() { end(m.tellLiving(ctx, s)) })
 	parts.Go(func() { end(m.ping(ctx, s)) })
+	if s.Level() >= wire.LevelLimitBans {
+		parts.Go(func() { end(m.share(ctx, s)) })
+	}
 	defer context.AfterFunc(ctx, s.Cut)()
 	for first := true; ; first = false {
 		in, err := s.Receive(ctx)

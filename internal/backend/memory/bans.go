@@ -136,6 +136,9 @@ func (s *banStore) Held(context.Context) (*backend.HeldBans, error) {
 	return out, nil
 }
 
+// Limits are none: packets are not counted here.
+func (*banStore) Limits(context.Context) ([]backend.LimitBans, error) { return nil, nil }
+
 // AskedIn is true: nobody else is at the rules.
 func (*banStore) AskedIn(backend.State) bool { return true }
 

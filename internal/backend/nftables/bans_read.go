@@ -101,6 +101,24 @@ func (s *banStore) Held(ctx context.Context) (*backend.HeldBans, error) {
 		}
 	}
 	sorting.By(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
+	out.Limits, err = s.limits(ctx, conn)
+	return out, err
+}
+
+// Limits reads the sets that limits fill.
+func (s *banStore) Limits(ctx context.Context) ([]backend.LimitBans, error) {
+	if len(s.limit) == 0 {
+		return nil, nil
+	}
+	conn, err := nfset.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return s.limits(ctx, conn)
+}
+
+func (s *banStore) limits(ctx context.Context, conn *nfset.Conn) (out []backend.LimitBans, err error) {
 	for _, l := range s.limit {
 		have, err := dump(ctx, conn, nfset.Set{Table: s.table, Name: l.Name})
 		if err != nil {
@@ -110,7 +128,7 @@ func (s *banStore) Held(ctx context.Context) (*backend.HeldBans, error) {
 		for a, h := range have {
 			limit.Bans = append(limit.Bans, h.ban(l.rangeOf(a)))
 		}
-		out.Limits = append(out.Limits, limit)
+		out = append(out, limit)
 	}
 	return out, nil
 }

@@ -122,6 +122,51 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 	return out, nil
 }
 
+// LimitBan is what a limit has banned.
+type LimitBan struct {
+	What  addrset.Range
+	Known bool // to who asks
+	Spare bool // never-ban or the host exempts a part of it; not read of what is known
+}
+
+// LimitBans lists what limits have banned, where wanted says so of the generation that runs.
+// It takes no lock, changes nothing, and reads little where the caller knows all of them.
+func (h *Host) LimitBans(ctx context.Context, wanted func(generation int) (bool, error), known func(addrset.Range) bool) ([]LimitBan, error) {
+	st, cur, err := h.peek()
+	if err != nil || cur.Running == 0 {
+		return nil, err
+	}
+	if is, err := wanted(cur.Running); err != nil || !is {
+		return nil, err
+	}
+	s := h.session(st, cur)
+	c, err := s.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := c.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []LimitBan
+	news := false
+	for _, l := range limits {
+		for _, held := range l.Bans {
+			is := known(held.Range)
+			out, news = append(out, LimitBan{What: held.Range, Known: is}), news || !is
+		}
+	}
+	if !news {
+		return out, nil
+	}
+	_, spared, err := s.bansByLimits(ctx)
+	for i := range out {
+		b := &out[i]
+		b.Spare = !b.Known && spared.Overlaps(addrset.Of(b.What))
+	}
+	return out, err
+}
+
 // bansByLimits says whether no more than one rule of the policy that runs bans by its
 // limit, so that it is known which one did, and whom such bans spare.
 func (s *session) bansByLimits(ctx context.Context) (one bool, spared addrset.Set, err error) {

@@ -397,6 +397,27 @@ func TestBansOfManyParts(t *testing.T) {
 	b.will(want[0])
 }
 
+// second is another controller on the same database.
+func (f *fleet) second() *fleet {
+	f.Helper()
+	ok(f, f.stop())
+	second := *f
+	second.dir, second.address = filepath.Join(f.TempDir(), "second"), ""
+	ok(f, os.CopyFS(second.dir, os.DirFS(f.dir)))
+	f.run()
+	second.client = api.NewClient(second.dir)
+	second.run()
+	f.Cleanup(func() { ok(f, second.stop()) })
+	return &second
+}
+
+// of is the host where it connects to another controller.
+func (a *agent) of(f *fleet) *agent {
+	a.fleet = f
+	a.certified(a.enrolled.Certificate)
+	return a
+}
+
 // TestBansOfTwoControllers has two on one database, and a host at each.
 func TestBansOfTwoControllers(t *testing.T) {
 	t.Parallel()
@@ -409,22 +430,13 @@ func TestBansOfTwoControllers(t *testing.T) {
 	ok(t, err)
 	other, err := f.join("web-2", token)
 	ok(t, err)
-	ok(t, f.stop())
-	second := *f
-	second.dir, second.address = filepath.Join(t.TempDir(), "second"), ""
-	ok(t, os.CopyFS(second.dir, os.DirFS(f.dir)))
-	f.run()
-	second.client = api.NewClient(second.dir)
-	second.run()
-	t.Cleanup(func() { ok(t, second.stop()) })
-	other.fleet = &second
-	other.certified(other.enrolled.Certificate)
-	first, other2 := one.bear(nil), other.bear(nil)
+	second := f.second()
+	first, other2 := one.bear(nil), other.of(second).bear(nil)
 	banned(t, f, api.NewHoldings{}, "203.0.113.1")
-	made := banned(t, &second, api.NewHoldings{}, "203.0.113.2")
+	made := banned(t, second, api.NewHoldings{}, "203.0.113.2")
 	first.will("203.0.113.1 203.0.113.2")
 	other2.will("203.0.113.1 203.0.113.2")
-	for _, c := range []*fleet{f, &second} {
+	for _, c := range []*fleet{f, second} {
 		f.until("each controller says it of both", func() bool {
 			is, err := c.client.Living(t.Context(), made.Seq, "role=web")
 			ok(t, err)

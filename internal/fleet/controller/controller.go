@@ -54,6 +54,7 @@ type Controller struct {
 	applied    applied
 	bounds     banBounds
 	held       held
+	offers     offers
 	issues     issues
 	provider   provider
 	events     events
@@ -216,7 +217,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn, c.notice} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn, c.notice, c.shareBans} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

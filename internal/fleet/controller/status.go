@@ -194,6 +194,9 @@ func (c *Controller) said(host string, m *wire.Message) {
 	case m.LiveApplied != nil:
 		c.applied.says(host, m.LiveApplied, c.Now())
 		return
+	case m.LimitBans != nil:
+		c.offers.says(host, m.LimitBans)
+		return
 	case m.Facts != nil:
 		c.statuses.mutex.Lock()
 		c.statuses.facts[host] = m.Facts.Facts

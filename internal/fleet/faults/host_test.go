@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -248,11 +249,16 @@ func (k *kernel) Verify(context.Context) (string, error) {
 // Facts are those of every host.
 func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
 
-// Probe finds what it asks for.
 func (k *kernel) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
 	return nil, nil
 }
 
+// LimitBans are none: no policy here shares them.
+func (k *kernel) LimitBans(context.Context, func(netip.Prefix) bool) ([]agent.LimitBan, error) {
+	return nil, nil
+}
+
+// Probe finds what it asks for.
 func (k *kernel) Probe(context.Context, string) error { return nil }
 
 func (k *kernel) Probes(string) ([]string, error) {

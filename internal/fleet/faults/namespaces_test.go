@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/wire"
 	"sluice/internal/lab/testnet"
 )
 
@@ -252,19 +253,19 @@ func (f *real) clockOff(by time.Duration) {
 // older has agents that are a level of the protocol older than their controller, and then two.
 func older(f *real) {
 	f.kill()
-	f.env = []string{levelsVariable + "=2,1"}
+	f.env = []string{fmt.Sprintf("%s=%d,%d", levelsVariable, wire.Level+1, wire.Level)}
 	f.run()
 	f.release()
 	f.all(f.newest)
 	s := must(store.OpenExisting(f.Context(), f.database))
 	for _, h := range must(s.Hosts(f.Context())) {
-		if h.Protocol != 1 {
+		if h.Protocol != wire.Level {
 			f.Errorf("%s speaks level %d", h.ID, h.Protocol)
 		}
 	}
 	check(s.Close())
 	f.kill()
-	f.env = []string{levelsVariable + "=3,2"}
+	f.env = []string{fmt.Sprintf("%s=%d,%d", levelsVariable, wire.Level+2, wire.Level+1)}
 	f.run()
 	for _, h := range f.machines {
 		h.hears("upgrade the older of the two")

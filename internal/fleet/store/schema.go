@@ -272,6 +272,15 @@ create table notice_told (
 	at bigint not null,
 	primary key (receiver, notice)
 );
+`, `
+create table offered (
+	what text not null,
+	host text not null references host (id) on delete cascade,
+	at bigint not null,
+	primary key (what, host)
+);
+create index offered_at on offered (at);
+create index offered_host on offered (host);
 `}
 
 // schemaTable has one row, the version of the tables.

@@ -15,10 +15,13 @@ import (
 
 // Level is that of the protocol that this program speaks, and Levels are those that it
 // understands, the highest first.
-const Level = 1
+const Level = 2
 
-// Levels are Level and the one before, once there is one.
-var Levels = []int{Level}
+// Levels are Level and the one before, which lacks limit-bans.
+var Levels = []int{Level, Level - 1}
+
+// LevelLimitBans is the first that has limit-bans.
+const LevelLimitBans = 2
 
 // Port is where a controller listens for agents, in TCP.
 const Port = 7443
@@ -43,6 +46,7 @@ const (
 	MostBlob           = 256 << 20
 	MostPushed         = 64 << 10 // a blob that comes with what is desired
 	MostBlobs          = mostItems
+	MostLimitBans      = 1000 // of a message
 )
 
 // Most of what openapi.yaml bounds.
@@ -119,7 +123,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -129,7 +133,7 @@ func (m *Message) kinds() int {
 
 // FromAgent says that an agent sends it.
 func (m *Message) FromAgent() bool {
-	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil
+	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil
 }
 
 // Check says what is wrong with it: what openapi.yaml does not allow.
@@ -148,6 +152,8 @@ func (m *Message) Check() error {
 		is, name = m.Facts, "facts"
 	case m.LiveApplied != nil:
 		is, name = m.LiveApplied, "live-applied"
+	case m.LimitBans != nil:
+		is, name = m.LimitBans, "limit-bans"
 	case m.Trust != nil:
 		is, name = m.Trust, "trust"
 	case m.Desired != nil:
@@ -277,6 +283,19 @@ func (a *LiveApplied) Check() error {
 		err = errors.Join(err, text("id", r.Id, 1, mostID), text("why", r.Why, 1, mostWhy))
 	}
 	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (b *LimitBans) Check() error {
+	if len(b.What) == 0 {
+		return errors.New("what is missing")
+	}
+	for _, p := range b.What {
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+			return fmt.Errorf("what: %q is no prefix, as one is written", p)
+		}
+	}
+	return count("what", len(b.What), MostLimitBans)
 }
 
 // Check says what openapi.yaml does not allow.

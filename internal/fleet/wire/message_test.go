@@ -32,6 +32,7 @@ var whole = map[string]struct {
 	"Living":      {&Hello{}, `{"version": "1.0", "instance": "a", "living": {"incarnation": 1, "seq": 2}}`},
 	"Live":        {&Live{}, `{}`},
 	"LiveApplied": {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
+	"LimitBans":   {&LimitBans{}, `{"what": ["203.0.113.7/32", "2001:db8::/64"]}`},
 	"NotLive":     {&LiveApplied{}, `{"living": {}, "refused": [{"id": "a", "why": "b"}]}`},
 	"LiveList":    {&Desired{}, `{"lists": [{"name": "a", "envelope": "YQ=="}]}`},
 	"ListReport":  {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
@@ -134,6 +135,8 @@ func TestBoundsOfTheDocument(t *testing.T) {
 				switch {
 				case item["x-go-type"] == "netip.Addr":
 					one = "203.0.113.5"
+				case item["x-go-type"] == "netip.Prefix":
+					one = "203.0.113.0/24"
 				case item["format"] == "byte":
 					one = "YQ=="
 				case item["type"] == "string":
@@ -220,6 +223,8 @@ func fresh(c Checker) Checker {
 		return &Live{}
 	case *LiveApplied:
 		return &LiveApplied{}
+	case *LimitBans:
+		return &LimitBans{}
 	case *Ask:
 		return &Ask{}
 	case *Drain:
@@ -291,6 +296,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))
+	f.Add([]byte(`{"limit-bans": ` + whole["LimitBans"].text + `}`))
 	f.Add([]byte(`{"live-applied": ` + whole["NotLive"].text + `}`))
 	f.Add([]byte(`{"newer": {}}`))
 	f.Add([]byte(`{"ask": {"what": "facts"}} {}`))
@@ -342,4 +348,14 @@ func FuzzUnpatch(f *testing.F) {
 			t.Fatalf("%d bytes", len(out))
 		}
 	})
+}
+
+// TestLimitBansAreWritten: of one prefix there is one text, or one host could count for two.
+func TestLimitBansAreWritten(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"203.0.113.7/24", "::ffff:203.0.113.7/128", "2001:db8::1/64", "203.0.113.7", ""} {
+		if err := Read([]byte(`{"limit-bans": {"what": ["`+text+`"]}}`), &Message{}); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
 }

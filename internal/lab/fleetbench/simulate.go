@@ -12,6 +12,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -285,6 +286,10 @@ func (e *engine) Live(ctx context.Context, l *agent.Living) (*agent.Lived, error
 func (e *engine) Probe(context.Context, string) error { return nil }
 
 func (e *engine) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
+	return nil, nil
+}
+
+func (e *engine) LimitBans(context.Context, func(netip.Prefix) bool) ([]agent.LimitBan, error) {
 	return nil, nil
 }
 

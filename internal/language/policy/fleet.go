@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
 )
 
@@ -21,6 +22,7 @@ type Fleet struct {
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
 	Public     []Range // that may lead to guests
+	ShareBans  *ShareBans
 	Access     []Access
 	Approve    []string // of Approvals
 	// Drift is where a part of the host says what becomes of rules that somebody changed.
@@ -35,7 +37,10 @@ type Part struct {
 	Selector *selector.Selector `json:"-"` // nil: every host
 	Only     *selector.Selector `json:"-"` // of the guests that it is of; nil: of the host
 	Matches  bool               // it is of this host's policy
-	Live     []*Set             // its own that are live; from ReadFleet alone
+	// From ReadFleet alone: its own sets that are live, and what its never-ban names, as far
+	// as the file and that of the fleet write out what is in it.
+	Live  []*Set
+	Never addrset.Set `json:"-"`
 }
 
 // View is what one host is in a fleet: its labels, what the fleet's sets hold now, its guests.

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/language/source"
 )
 
@@ -19,6 +21,13 @@ type BanBounds struct {
 	For     time.Duration // the longest
 	Widest4 int           // the length of the shortest prefix of IPv4, and
 	Widest6 int           // of IPv6; a range has no more addresses than it
+}
+
+// ShareBans is when an address that limits of hosts ban is banned by the fleet.
+type ShareBans struct {
+	Pos   Pos
+	After int           // how many hosts have banned it
+	For   time.Duration // how long it is banned then
 }
 
 func defaultBanBounds() *BanBounds {
@@ -74,6 +83,84 @@ func (f *file) drift(e source.Entry) {
 	if f.Once(e, &fleet.Drift) {
 		fleet.Restore = f.Either(e, "report", "restore")
 	}
+}
+
+// shareBans reads when the fleet bans what limits of its hosts do.
+func (f *file) shareBans(e source.Entry) *ShareBans {
+	s := &ShareBans{Pos: f.At(e.Key)}
+	keys := f.Known(e.Value, grammar.Of("share-bans"))
+	if len(keys) < 2 {
+		f.fail(s.Pos, "write share-bans: {after: 3 hosts, for: 1h}", "share-bans needs after and for")
+	}
+	for _, k := range keys {
+		switch k.Name {
+		case "after":
+			s.After = valueOf(f, k.Value, "after", parseHosts, func(n int) string { return english.Plural(n, "host") })
+		case "for":
+			s.For = f.duration(k.Value, "for")
+		}
+	}
+	return s
+}
+
+// leastSharing is how many hosts have to have banned an address.
+const leastSharing = 2
+
+func parseHosts(s string) (int, *problem) {
+	count, unit, _ := strings.Cut(strings.TrimSpace(s), " ")
+	if unit = strings.TrimSpace(unit); unit != "hosts" && unit != "host" {
+		return 0, problemf("write as in 3 hosts", "%s is no number of hosts", source.Quote(s))
+	}
+	n, p := parseNumber(count, "after", mostHosts)
+	if p == nil && n < leastSharing {
+		p = problemf("write after: 2 hosts, or more", "after is at least %d hosts: one that lies would ban on all", leastSharing)
+	}
+	return int(n), p //nolint:gosec // at most mostHosts
+}
+
+// boundShared checks that the controller may ban what it is to.
+func (f *file) boundShared(fleet *Fleet) {
+	s, b := fleet.ShareBans, fleet.Bans
+	switch {
+	case s == nil || f.lenient:
+	case b == nil:
+		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans has the controller ban, and without bans it may not")
+	case s.For > b.For:
+		f.fail(s.Pos, "", "share-bans bans for %s, and bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
+	}
+}
+
+// neverBanned is what never-ban of a part names, where its sets or those of the fleet have it
+// written out.
+func (p *Policy) neverBanned(fleet *Policy) (all addrset.Set) {
+	seen := map[string]bool{}
+	var named func(name string)
+	named = func(name string) {
+		s := p.Set(name)
+		if s == nil {
+			s = fleet.Set(name)
+		}
+		if s == nil || seen[name] {
+			return
+		}
+		seen[name] = true
+		for _, r := range s.Elements {
+			all = all.Union(addrset.Of(r.Range))
+		}
+		for _, w := range s.Union {
+			named(w.Text)
+		}
+	}
+	for _, who := range p.NeverBan {
+		for _, item := range who.Items {
+			if item.Name != "" {
+				named(item.Name)
+				continue
+			}
+			all = all.Union(addrset.Of(item.Literal))
+		}
+	}
+	return all
 }
 
 // MayBan says why the fleet forbids its controller a ban for a time, 0 being for good, as an

@@ -19,12 +19,15 @@ func bounded(t *testing.T, keys string) (*Policy, error) {
 // What a controller may ban, and whom it may let in, is what its fleet says, and nothing where
 // it says nothing.
 func TestFleetBounds(t *testing.T) {
-	p, err := bounded(t, "bans: {max: 10, for: 1d, widest: [20, 40]}\nexceptions: {who: [office, 192.0.2.0/24], longest: 8h}\n")
+	p, err := bounded(t, "bans: {max: 10, for: 1d, widest: [20, 40]}\nshare-bans: {after: 3 hosts, for: 1h}\nexceptions: {who: [office, 192.0.2.0/24], longest: 8h}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := cmpopts.IgnoreTypes(Pos{})
 	if diff := gocmp.Diff(&BanBounds{Max: 10, For: 24 * time.Hour, Widest4: 20, Widest6: 40}, p.Fleet.Bans, at); diff != "" {
+		t.Error(diff)
+	}
+	if diff := gocmp.Diff(&ShareBans{After: 3, For: time.Hour}, p.Fleet.ShareBans, at); diff != "" {
 		t.Error(diff)
 	}
 	if p.Exceptions != nil || len(p.Fleet.Exceptions.Who) != 2 {
@@ -95,14 +98,19 @@ func TestFleetBoundsErrors(t *testing.T) {
 		{"bans: {widest: [24, 129]}", "fleet.yaml:7:21: "},
 		{"bans: {}\nbans: {}", "fleet.yaml:8:1: "},
 		{"exceptions: {who: [nobody]}", "fleet.yaml:7:20: "},
+		{"share-bans: {after: 3, for: 1h}", "fleet.yaml:7:21: \"3\" is no number of hosts; write as in 3 hosts"},
+		{"share-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:7:1: share-bans has the controller ban, and without bans it may not; write bans: {for: 2h}"},
+		{"bans: {for: 1h}\nshare-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:8:1: share-bans bans for 2h, and bans lets the controller ban for at most 1h"},
+		{"bans: {}\nshare-bans: {after: 3 hosts}", "fleet.yaml:8:1: "},
+		{"bans: {}\nshare-bans: {after: 1 host, for: 1h}", "fleet.yaml:8:21: after is at least 2 hosts: one that lies would ban on all; write after: 2 hosts, or more"},
 	} {
 		want, hint, _ := strings.Cut(test[1], "; ")
 		if _, err := bounded(t, test[0]+"\n"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v, want %q and %q", test[0], err, want, hint)
 		}
 	}
-	text, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\nparts: b\nbans: {for:  168h, widest: [24,48]}\nexceptions: {longest: 1440m}\n"))
-	if want := "version: 1\nfleet: a\nparts: b\nbans: { for: 7d, widest: [24, 48] }\nexceptions: { longest: 1d }\n"; err != nil || string(text) != want {
+	text, err := Format("fleet.yaml", []byte("version: 1\nfleet: a\nparts: b\nbans: {for:  168h, widest: [24,48]}\nshare-bans: {after:  3  hosts, for: 60m}\nexceptions: {longest: 1440m}\n"))
+	if want := "version: 1\nfleet: a\nparts: b\nbans: { for: 7d, widest: [24, 48] }\nshare-bans: { after: 3 hosts, for: 1h }\nexceptions: { longest: 1d }\n"; err != nil || string(text) != want {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
@@ -128,5 +136,28 @@ func TestDriftOfPart(t *testing.T) {
 		if _, err := load(test[0], test[1]); err == nil && !strings.HasPrefix(test[0], "only") || err != nil && !strings.Contains(err.Error(), test[2]) {
 			t.Errorf("%q: %v", test, err)
 		}
+	}
+}
+
+// What never-ban of a part names is known of all parts where the files write it out.
+func TestNeverOfParts(t *testing.T) {
+	p, err := (Reading{Texts: map[string][]byte{
+		"fleet.yaml":    []byte("version: 1\nfleet: a\nparts: parts/*.yaml\nsets: {all: [192.0.2.1]}\n"),
+		"parts/10.yaml": []byte("version: 1\nnever-ban: [office, all, 198.51.100.7]\nsets: {office: {union: [desk, all]}, desk: [203.0.113.0/24]}\n"),
+		"parts/20.yaml": []byte("version: 1\nhosts: role=db\ninput: {default: drop}\n"),
+	}}).ReadFleet("fleet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	never, want := p.Fleet.Parts[0].Never, addrset.Set{}
+	for _, text := range []string{"192.0.2.1", "198.51.100.7", "203.0.113.0/24"} {
+		r, err := addrset.ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = want.Union(addrset.Of(r))
+	}
+	if !never.Equal(want) || !p.Fleet.Parts[1].Never.IsEmpty() {
+		t.Errorf("%v, and %v", never, p.Fleet.Parts[1].Never)
 	}
 }

@@ -15,6 +15,7 @@ var fleetShapes = []*source.Shape{
 			{Name: "bans", Shape: "fleet-bans", Doc: "What the controller may ban on hosts, by the key that it has. Without it nothing."},
 			{Name: "exceptions", Shape: "exceptions", Doc: "Whom the controller may let in on hosts, by the key that it has, and for how long. Without it nobody. What commands of a host may, a part says."},
 			{Name: "guests", Shape: "fleet-guests", Doc: "What guests may have, whatever the controller says by its key. Their `addresses` are `within` what some set by `guests` may hold."},
+			{Name: "share-bans", Shape: "share-bans", Doc: "When the controller bans on all hosts what limits of some have banned. Without it never."},
 			{Name: "roll-out", Shape: "roll-out", Doc: "How hosts come to a new policy."},
 			{Name: "access", Shape: "access", Doc: "What people may do at the controller."},
 			{Name: "approve", Shape: "approve", Doc: "What wants the approval of a second person at the controller. Without it nothing."},
@@ -42,6 +43,15 @@ var fleetShapes = []*source.Shape{
 		Examples: []string{"{public: [203.0.113.0/24]}"},
 	},
 	{Name: "widest", What: "widest", Doc: "The lengths of the shortest prefix of IPv4 and of IPv6. A range has no more addresses than that prefix.", List: "number", Examples: []string{"[24, 48]"}},
+	{
+		Name: "share-bans", What: "share-bans", Doc: "An address that the limits of so many hosts have banned within an hour is banned on all.",
+		Keys: []source.Key{
+			{Name: "after", Shape: "host-count", Doc: "How many hosts, two at least: one that lies bans nothing on others.", Required: true},
+			{Name: "for", Shape: "duration", Doc: "How long it is banned, within `for` of `bans`.", Required: true},
+		},
+		Examples: []string{"{after: 3 hosts, for: 1h}"},
+	},
+	{Name: "host-count", What: "a number of hosts", Doc: "`N hosts`.", Text: source.Matching(`^\s*[0-9]+ hosts?\s*$`), Examples: []string{"3 hosts"}},
 	{
 		Name: "roll-out", What: "roll-out",
 		Doc: "A new policy comes to hosts in stages, each of which has those of the stages before it too. A host confirms it when it is proved in the kernel and each probe succeeds, and else takes it back by itself.",

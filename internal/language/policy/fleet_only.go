@@ -71,3 +71,23 @@ func (l *loader) forwarded(x *Expectation) {
 		x.On = Forward
 	}
 }
+
+// rootOf is the first node of a document, which may be none.
+func rootOf(doc *yaml.Node) *yaml.Node {
+	if doc == nil || len(doc.Content) == 0 {
+		return &yaml.Node{}
+	}
+	return doc.Content[0]
+}
+
+// has gives the key of a mapping and its value, or nil.
+func has(n *yaml.Node, name string) (key, value *yaml.Node) {
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				return n.Content[i], n.Content[i+1]
+			}
+		}
+	}
+	return nil, nil
+}

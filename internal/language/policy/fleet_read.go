@@ -35,26 +35,6 @@ func (r Reading) ReadFleet(path string) (*Policy, error) {
 	return l.run(path, data)
 }
 
-// rootOf is the first node of a document, which may be none.
-func rootOf(doc *yaml.Node) *yaml.Node {
-	if doc == nil || len(doc.Content) == 0 {
-		return &yaml.Node{}
-	}
-	return doc.Content[0]
-}
-
-// has gives the key of a mapping and its value, or nil.
-func has(n *yaml.Node, name string) (key, value *yaml.Node) {
-	if n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == name {
-				return n.Content[i], n.Content[i+1]
-			}
-		}
-	}
-	return nil, nil
-}
-
 // mayStandInFleet says whether a key may stand in a file, which is a part of a fleet or none.
 func (f *file) mayStandInFleet(e source.Entry) bool {
 	switch {
@@ -133,6 +113,8 @@ func (f *file) fleetFile(root *yaml.Node) {
 			for _, k := range f.Known(e.Value, grammar.Of("fleet-guests")) {
 				fleet.Public = f.addresses(k.Value, k.Name)
 			}
+		case "share-bans":
+			fleet.ShareBans = f.shareBans(e)
 		case "roll-out":
 			f.rollOut(e, &fleet.RollOut)
 		case "access":
@@ -142,6 +124,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 		}
 	}
 	f.boundGuests(fleet)
+	f.boundShared(fleet)
 	if parts == nil {
 		if !f.lenient {
 			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "a fleet without parts")
@@ -234,6 +217,7 @@ func (f *file) part(n *yaml.Node, name string) {
 	}
 	if f.every {
 		at := &fleet.Parts[len(fleet.Parts)-1]
+		at.Never = own.policy.neverBanned(f.policy)
 		at.Live = slices.DeleteFunc(slices.Clone(own.policy.Sets), func(s *Set) bool { return !s.Live })
 	}
 	switch {

@@ -150,7 +150,7 @@ func TestSchemaRejects(t *testing.T) {
 		"version: 1\nforward: {default: drop, accelerate: 1}", "version: 1\ninclude: {a: b}", "version: 1\ninclude: [{path: a.yaml}]",
 		"version: 1\nfleet: a/b\nparts: [x.yaml]", "version: 1\nfleet: a\ninput: {default: drop}", "version: 1\nfleet: a\nparts: {a: b}", "version: 1\nfleet: a.yaml\nhost: \"a b\"",
 		"version: 1\nfleet: a.yaml\nhost: b\nparts: [c]", "version: 1\nfleet: a.yaml\nhost: b\nmembers: [192.0.2.1]", "version: 1\nfleet: a.yaml\nhost: b\nlabels: [c]", "version: 1\nhosts: [a]", "version: 1\nfleet: a\nroll-out: {stages: [half]}", "version: 1\nfleet: a\nroll-out: {halt: 1}", "version: 1\nfleet: a\nroll-out: {on-halt: stop}", "version: 1\nfleet: a\nroll-out: {freeze: [now]}", "version: 1\nfleet: a\naccess: [{who: \"user:a\"}]", "version: 1\nfleet: a\naccess: [{who: a, role: admin}]", "version: 1\nfleet: a\napprove: [everything]", "version: 1\nfleet: a\naccess: [{who: \"user:a\", role: root}]", "version: 1\nhost: a",
-		"version: 1\nfleet: a\nparts: b\nbans: none", "version: 1\nfleet: a\nparts: b\nbans: {most: 5}", "version: 1\nfleet: a\nparts: b\nbans: {widest: 24}",
+		"version: 1\nfleet: a\nparts: b\nbans: none", "version: 1\nfleet: a\nparts: b\nbans: {most: 5}", "version: 1\nfleet: a\nparts: b\nbans: {widest: 24}", "version: 1\nfleet: a\nparts: b\nbans: {}\nshare-bans: {after: 3, for: 1h}", "version: 1\nfleet: a\nparts: b\nbans: {}\nshare-bans: {after: 3 hosts}",
 		"version: 1\ninclude: [{path: a.yaml, only: 192.0.2.1}]", "version: 1\ninclude: [{path: a.yaml, only: to 192.0.2.1, scope: x}]",
 	} {
 		if err := schema.Validate(asJSON(t, text)); err == nil {
