@@ -199,7 +199,9 @@ func openURL(ctx context.Context, r Request) (src source, notModified bool, err 
 	}
 	client := r.Client
 	if client == nil {
-		client = &http.Client{CheckRedirect: checkRedirect}
+		in := &insider{}
+		client, ctx = in.client(), in.trace(ctx)
+		req = req.WithContext(ctx)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -222,16 +224,6 @@ func openURL(ctx context.Context, r Request) (src source, notModified bool, err 
 		body: resp.Body, name: nameOf(resp), size: resp.ContentLength,
 		etag: resp.Header.Get("ETag"), modified: resp.Header.Get("Last-Modified"),
 	}, false, nil
-}
-
-func checkRedirect(req *http.Request, via []*http.Request) error {
-	switch {
-	case len(via) >= 10:
-		return errors.New("redirected ten times")
-	case req.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https":
-		return fmt.Errorf("redirected from https to %s", req.URL.Redacted())
-	}
-	return nil
 }
 
 // nameOf returns the name that the server gives the file, else the last part of

@@ -1,0 +1,71 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+)
+
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	switch {
+	case len(via) >= 10:
+		return errors.New("redirected ten times")
+	case req.URL.Scheme != "https" && via[len(via)-1].URL.Scheme == "https":
+		return fmt.Errorf("redirected from https to %s", req.URL.Redacted())
+	}
+	return nil
+}
+
+// insider keeps a server of the Internet from having something asked of the own network, which
+// it cannot reach itself: services of cloud providers, or of the machine, answer whoever comes
+// from there. It judges addresses as they are connected to, whatever names they have.
+type insider struct {
+	public     atomic.Bool // the first server is of the Internet
+	redirected atomic.Bool
+}
+
+// client is that of one request.
+func (in *insider) client() *http.Client {
+	transport, _ := http.DefaultTransport.(*http.Transport)
+	transport = transport.Clone()
+	transport.DisableKeepAlives = true
+	transport.DialContext = (&net.Dialer{Control: in.control}).DialContext
+	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		in.redirected.Store(true)
+		return checkRedirect(r, via)
+	}}
+}
+
+// trace looks whom the first connection is to.
+func (in *insider) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(is httptrace.GotConnInfo) {
+		if to, err := netip.ParseAddrPort(is.Conn.RemoteAddr().String()); err == nil && !in.redirected.Load() {
+			in.public.Store(!own(to.Addr()))
+		}
+	}})
+}
+
+func (in *insider) control(_, address string, _ syscall.RawConn) error {
+	if !in.redirected.Load() || !in.public.Load() {
+		return nil
+	}
+	if to, err := netip.ParseAddrPort(address); err != nil || own(to.Addr()) {
+		return fmt.Errorf("redirected to %s, which is of an own network", address)
+	}
+	return nil
+}
+
+// shared is what providers number their own networks by (RFC 6598).
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// own says of an address that it is not of the Internet.
+func own(a netip.Addr) bool {
+	a = a.Unmap()
+	return !a.IsGlobalUnicast() || a.IsPrivate() || shared.Contains(a)
+}
