@@ -25,7 +25,8 @@ type applied struct {
 
 // taken is what a host has said of them.
 type taken struct {
-	speaks bool // its program knows them
+	speaks bool      // its program knows them
+	joined time.Time // when it connected here last
 	said   wire.LiveApplied
 	at     time.Time
 }
@@ -54,18 +55,21 @@ func (a *applied) joins(host string, has *wire.Living, now time.Time) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	t := a.get(host)
-	t.at = now
+	t.at, t.joined = now, now
 	if t.speaks = has != nil; t.speaks && *has != t.said.Living {
 		t.said = wire.LiveApplied{Living: *has}
 	}
 }
 
-func (a *applied) says(host string, m *wire.LiveApplied, now time.Time) {
+// says keeps what a host says, and returns what it had said before.
+func (a *applied) says(host string, m *wire.LiveApplied, now time.Time) taken {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	t := a.get(host)
+	before := *t
 	t.speaks, t.said, t.at = true, *m, now
 	a.unsaid[host] = true
+	return before
 }
 
 // keep writes what hosts have said into the database.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -443,6 +444,11 @@ func TestBansOfTwoControllers(t *testing.T) {
 			return is.Proved == 2
 		})
 	}
+	banned(t, f, api.NewHoldings{}, "203.0.113.3")
+	counted := regexp.MustCompile(`sluice_fleet_propagation_seconds_count\{stage="ban"\} [1-9]\n`)
+	f.until("how long bans took is counted by each, of its host", func() bool {
+		return counted.MatchString(f.scraped()) && counted.MatchString(second.scraped())
+	})
 }
 
 // TestBansOfARestoredDatabase puts an older copy of the database back: a new incarnation

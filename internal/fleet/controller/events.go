@@ -149,12 +149,10 @@ func (c *Controller) tellNotices(v *view, tell func(kind, host string, labels ma
 			tell("notice", "", nil, is, hidden)
 		}
 	}
-	if open := c.noticing.open.Load(); open != nil {
-		for _, n := range *open {
-			noted[n.Number] = n
-			if _, has := c.events.noted[n.Number]; !has {
-				said(n, notices.Begins)
-			}
+	for _, n := range c.openNotices() {
+		noted[n.Number] = n
+		if _, has := c.events.noted[n.Number]; !has {
+			said(n, notices.Begins)
 		}
 	}
 	for number, n := range c.events.noted {

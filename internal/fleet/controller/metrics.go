@@ -50,6 +50,9 @@ func (h *histogram) add(d time.Duration) {
 // stages are the states of a host whose times are kept.
 var stages = []wire.State{wire.StateFetched, wire.StatePending, wire.StateProved, wire.StateConfirmed}
 
+// stageBan is that of bans and allows: from when one was accepted until a host has proved it.
+const stageBan = "ban"
+
 // Who refuses signatures.
 const (
 	byController = "controller"
@@ -62,6 +65,7 @@ func (m *meter) init() {
 	for _, s := range stages {
 		m.spread[string(s)] = &histogram{}
 	}
+	m.spread[stageBan] = &histogram{}
 }
 
 // want notes that a host which is connected is to run another bundle.
@@ -115,6 +119,25 @@ func (m *meter) reported(host string, r, before *wire.Report, now time.Time) {
 	if r.State == wire.StateConfirmed {
 		delete(m.wanted, host)
 	}
+}
+
+// spreadBans keeps how long the oldest of those bans and allows took that a host says it has proved
+// now. What was made before it connected is no time of the fleet's.
+func (c *Controller) spreadBans(before taken, m *wire.LiveApplied) {
+	if m.Proved.IsZero() || m.Living.Incarnation != before.said.Living.Incarnation || m.Living.Seq <= before.said.Living.Seq {
+		return
+	}
+	l := &c.living
+	l.mutex.Lock()
+	entries, has := l.behind(before.said.Living.Seq)
+	now := l.now()
+	l.mutex.Unlock()
+	if !has || len(entries) == 0 || entries[0].Made.Before(before.joined) {
+		return
+	}
+	c.meter.mutex.Lock()
+	defer c.meter.mutex.Unlock()
+	c.meter.spread[stageBan].add(max(0, now.Sub(entries[0].Made)))
 }
 
 // unsigned says of the words in which a host refuses that they are about a signature.
@@ -171,7 +194,7 @@ func (c *Controller) families(ctx context.Context) []exposition.Family {
 		out = append(out, rolloutsFamily(open), one("audit_entries", "Entries of the audit.", float64(f.Head.Seq)),
 			one("bans", "Bans of the fleet that hold.", float64(holding[trust.LivingBan])), one("allows", "Allows of the fleet that hold.", float64(holding[trust.LivingAllow])))
 	}
-	return append(out, c.endsFamily())
+	return append(out, c.endsFamily(), c.certificatesFamily(), c.listsFamily(), c.noticesFamily(), c.toldFamily(true), c.toldFamily(false))
 }
 
 func truth(is bool) float64 {
@@ -217,7 +240,7 @@ func rolloutsFamily(open []store.Rollout) exposition.Family {
 func (c *Controller) spreadFamily() exposition.Family {
 	out := exposition.Family{
 		Name: "sluice_fleet_propagation_seconds", Type: exposition.Histogram,
-		Help: "How long after a host was to run a bundle it had come to a stage, of hosts that were connected all the time.",
+		Help: "How long after a host was to run a bundle it had come to a stage, and in the stage ban how long after a ban or allow was accepted a host had proved it, of hosts that were connected all the time.",
 	}
 	c.meter.mutex.Lock()
 	defer c.meter.mutex.Unlock()

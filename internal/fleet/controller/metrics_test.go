@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -105,8 +106,12 @@ func TestPropagationIsOfHostsThatAreThere(t *testing.T) {
 func TestRulesAskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
-	_, err := f.publish("input: {default: drop}\n")
+	ok(t, f.stop())
+	var err error
+	f.notices, err = notices.Load(t.TempDir(), func(string) {})
 	ok(t, err)
+	f.run()
+	f.failingList()
 	has := map[string]bool{}
 	for _, line := range strings.Split(f.scraped(), "\n") {
 		if name, is := strings.CutPrefix(line, "# TYPE "); is {

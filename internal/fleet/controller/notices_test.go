@@ -25,7 +25,9 @@ import (
 	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
+	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // heard is what a receiver has heard, a line each.
@@ -261,7 +263,88 @@ receivers:
 			t.Errorf("it hears %d times: %s", n, what)
 		}
 	}
+	f.says(`sluice_fleet_notices{kind="drift"} 0`, `sluice_fleet_notices{kind="list"} 0`)
+	text := f.scraped()
+	for _, want := range []string{`sluice_fleet_notices_sent_total{receiver="ops"} `, `sluice_fleet_notices_failed_total{receiver="deaf"} `} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
 	if pager.count("drift") > 0 {
 		t.Errorf("%q", pager.lines)
 	}
+}
+
+// TestWrongs: what is near its end, was halted or cannot be renewed is found.
+func TestWrongs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	ok(t, f.stop())
+	f.ahead = &atomic.Int64{}
+	f.run()
+	f.text += "roll-out: {stages: [100%], settle: none}\n"
+	_, err := f.join("web-1", f.token(nil, 1))
+	ok(t, err)
+	_, err = f.join("web-2", f.token(nil, 1))
+	ok(t, err)
+	ok(t, f.client.Revoke(t.Context(), "web-2", "sold"))
+	r, list := f.failingList()
+	wrongs := func() map[string]string {
+		t.Helper()
+		f.controller.noticing.mutex.Lock()
+		f.controller.noticing.read = time.Time{}
+		f.controller.noticing.mutex.Unlock()
+		found, _, err := f.controller.wrongs(t.Context(), nil)
+		ok(t, err)
+		out := map[string]string{}
+		for is, text := range found {
+			out[string(is.kind)+" "+is.subject] = text
+		}
+		return out
+	}
+	if is := wrongs(); len(is) > 0 {
+		t.Errorf("nothing is wrong, and it finds %v", is)
+	}
+	_, err = f.controller.Command(t.Context(), r.ID, rollout.Command{Kind: rollout.Hold, Who: "operator:erika", Why: "it is late"})
+	ok(t, err)
+	if is := wrongs(); len(is) != 1 || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "of bundle 1 is halted: ") || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "it is late") {
+		t.Errorf("%v", is)
+	}
+	f.ahead.Add(int64(listFails))
+	if is := wrongs(); len(is) != 2 || !strings.Contains(is["list scanners"], "the live list scanners cannot be renewed: http://127.0.0.1:1/list.txt") {
+		t.Errorf("%v", is)
+	}
+	f.ahead.Add(int64(13 * time.Hour))
+	if is := wrongs(); len(is) != 3 || !strings.Contains(is["signature timestamp"], "the newest ends") {
+		t.Errorf("%v", is)
+	}
+	f.ahead.Add(int64(24 * 24 * time.Hour))
+	if is := wrongs(); len(is) != 4 || !strings.Contains(is["host-certificate web-1"], "the certificate of host web-1 ends") {
+		t.Errorf("%v", is)
+	}
+	f.says("sluice_fleet_host_certificates_ending 1")
+	if !strings.Contains(f.scraped(), `sluice_fleet_list_age_seconds{list="`+list+`"} 21`) {
+		t.Error(f.scraped())
+	}
+	f.ahead.Add(int64(60 * 24 * time.Hour))
+	if is := wrongs(); is["signature bundle"] == "" {
+		t.Errorf("%v", is)
+	}
+}
+
+// failingList rolls a policy out that has a live list which nobody serves.
+func (f *fleet) failingList() (*rollout.Rollout, string) {
+	f.Helper()
+	const url = "http://127.0.0.1:1/list.txt"
+	name := policy.SignedList("scanners", url)
+	signed, err := f.repository.Sign(trust.Signing{
+		Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{
+			f.file("parts/10-base.yaml", "", "version: 1\nsets: {scanners: {url: \""+url+"\", live: true}}\ninput: {default: drop, rules: [drop from scanners]}\n"),
+		}, Lists: []trust.File{f.file(trust.URLLists+"/"+name, "", "198.51.100.1\n")},
+	}, time.Now(), f.policy)
+	ok(f, err)
+	r, err := f.give(signed.Bundle.Number)
+	ok(f, err)
+	f.until("the list fails", func() bool { return f.controller.lists.row(name).Failure != "" })
+	return r, name
 }

@@ -192,7 +192,7 @@ func (c *Controller) said(host string, m *wire.Message) {
 			c.driver.lookLater()
 		}
 	case m.LiveApplied != nil:
-		c.applied.says(host, m.LiveApplied, c.Now())
+		c.spreadBans(c.applied.says(host, m.LiveApplied, c.Now()), m.LiveApplied)
 		return
 	case m.LimitBans != nil:
 		c.offers.says(host, m.LimitBans)
