@@ -129,7 +129,7 @@ func ask(prompt, offered string) (string, error) {
 
 // addKeys gives a command the flag that names key files.
 func addKeys(cmd *cobra.Command) {
-	cmd.Flags().StringArray("key", nil, "sign with the key of `FILE`; may be given several times (default: the keys in the ssh-agent)")
+	cmd.Flags().StringArray("key", nil, "sign with the key of `FILE`, - for standard input; may be given several times (default: the keys in the ssh-agent)")
 	command.Must(cmd.MarkFlagFilename("key"))
 }
 

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,80 +22,60 @@ type revision struct {
 	temp string
 }
 
-// largestRevision is how many bytes the files of a revision may have.
-const largestRevision = 1 << 30
-
-// checkOut takes a revision out of git, into a folder that Close removes.
+// checkOut takes a revision out of git, into a folder that Close removes: what git makes of it
+// for whoever works on that revision, with the attributes that it has itself. "git archive"
+// would leave out what these name.
 func checkOut(ctx context.Context, dir, name string) (*revision, error) {
-	hash, err := git(ctx, dir, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	hash, err := git(ctx, dir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
 		return nil, fmt.Errorf("%q is no revision of the repository that %s is in: %w", name, dir, err)
 	}
-	files, err := git(ctx, dir, "archive", "--format=tar", strings.TrimSpace(string(hash)))
+	place, err := git(ctx, dir, nil, "rev-parse", "--absolute-git-dir", "--show-prefix")
 	if err != nil {
-		return nil, fmt.Errorf("read %s as it was in %s: %w", dir, name, err)
+		return nil, err
 	}
+	gitDir, prefix, _ := strings.Cut(place, "\n")
 	temp, err := os.MkdirTemp("", "sluice-controller-")
 	if err != nil {
 		return nil, err
 	}
 	r := &revision{dir: dir, temp: temp}
-	if r.root, err = os.OpenRoot(temp); err == nil {
-		err = r.unpack(tar.NewReader(bytes.NewReader(files)))
+	tree := filepath.Join(temp, "tree")
+	folder := filepath.Join(tree, filepath.FromSlash(prefix))
+	if err = os.Mkdir(tree, 0o700); err == nil {
+		_, err = git(ctx, tree, []string{"GIT_INDEX_FILE=" + filepath.Join(temp, "index"), "GIT_DIR=" + gitDir, "GIT_WORK_TREE=" + tree},
+			"read-tree", "--reset", "-u", "--no-sparse-checkout", "--no-recurse-submodules", hash)
 	}
 	if err == nil {
-		r.Folder, err = bundle.Open(dir, r.root)
+		err = os.MkdirAll(folder, 0o700) // which the revision may lack
+	}
+	if err == nil {
+		r.root, err = os.OpenRoot(folder)
 	}
 	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read %s as it was in %s: %w", dir, name, err), r.Close())
+	}
+	if r.Folder, err = bundle.Open(dir, r.root); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// git runs git in a folder. The error has what it wrote.
-func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
+// git runs git in a folder, with more in its environment, and says what it printed. The error
+// has what it wrote.
+func git(ctx context.Context, dir string, more []string, args ...string) (string, error) {
 	var out, errOut bytes.Buffer
 	cmd := tool.Command(ctx, "git", append([]string{"-C", dir}, args...)...)
+	cmd.Env = append(cmd.Environ(), more...)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := tool.Run(cmd); err != nil {
 		said, _, _ := strings.Cut(strings.TrimSpace(errOut.String()), "\n")
 		if said == "" {
-			return nil, err
+			return "", err
 		}
-		return nil, errors.New(said)
+		return "", errors.New(said)
 	}
-	if out.Len() > largestRevision {
-		return nil, fmt.Errorf("it has more than %d MiB", largestRevision>>20)
-	}
-	return out.Bytes(), nil
-}
-
-// unpack writes files and links, which os.Root keeps in their folder.
-func (r *revision) unpack(t *tar.Reader) error {
-	for {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name := filepath.FromSlash(strings.TrimSuffix(h.Name, "/"))
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = r.root.MkdirAll(name, 0o700)
-		case tar.TypeSymlink:
-			err = r.root.Symlink(h.Linkname, name)
-		case tar.TypeReg:
-			var data []byte
-			if data, err = io.ReadAll(t); err == nil {
-				err = r.root.WriteFile(name, data, 0o600)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return strings.TrimSpace(out.String()), nil
 }
 
 // Close removes the files.

@@ -81,6 +81,10 @@ func ReadKeyText(path string, ask Passphrase) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return opened(text, path, ask)
+}
+
+func opened(text []byte, path string, ask Passphrase) ([]byte, error) {
 	if !bytes.HasPrefix(text, []byte(armor.Header)) {
 		return text, nil
 	}
@@ -115,12 +119,27 @@ func decrypt(text []byte, passphrase string) ([]byte, error) {
 	return text, nil
 }
 
-// ReadKey reads the key of a role.
+// ReadKey reads the key of a role, - from standard input: CI has it in a variable, and on no
+// disk.
 func ReadKey(path string, ask Passphrase) (trust.Signer, error) {
-	text, err := ReadKeyText(path, ask)
+	if path != "-" {
+		text, err := ReadKeyText(path, ask)
+		if err != nil {
+			return nil, err
+		}
+		return decoded(text, path)
+	}
+	text, err := io.ReadAll(io.LimitReader(os.Stdin, maxKeyFile))
+	if err == nil {
+		text, err = opened(text, "standard input", ask)
+	}
 	if err != nil {
 		return nil, err
 	}
+	return decoded(text, "standard input")
+}
+
+func decoded(text []byte, path string) (trust.Signer, error) {
 	key, err := trust.DecodeRoleKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

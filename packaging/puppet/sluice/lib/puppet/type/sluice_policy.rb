@@ -67,7 +67,8 @@ Puppet::Type.newtype(:sluice_policy) do
       if resource[:probe]
         said, probed = Open3.capture2e('sh', '-c', resource[:probe])
         unless probed.success?
-          sluice('rollback')
+          answer, errors, status = sluice('rollback')
+          said += "and not taken back at once: #{answer}#{errors}" unless status.zero?
           give_back(before, "not confirmed, since the probe failed: #{said}")
         end
       end
