@@ -106,23 +106,6 @@ func (l *lives) sleep() {
 	}
 }
 
-// dbClock is the clock of the fleet's database, by which bans begin and end. What a message
-// says of it is a while old, so that the latest that was said counts: a message that was held
-// up makes nothing last longer. Of an hour ago it counts no more: clocks drift apart.
-type dbClock struct{ said, at time.Time }
-
-func (c *dbClock) hear(said time.Time) {
-	now := time.Now()
-	if age := now.Sub(c.at); c.at.IsZero() || age > time.Hour || said.After(c.said.Add(age)) {
-		c.said, c.at = said, now
-	}
-}
-
-// until is a moment of that clock by the host's own.
-func (c *dbClock) until(t time.Time) time.Time {
-	return Now().Add(t.Sub(c.said.Add(time.Since(c.at))))
-}
-
 // settleWithin is within which time the number up to which bans and allows are taken is
 // written down: what the next agent is told again does no harm.
 const settleWithin = 5 * time.Second
@@ -200,14 +183,14 @@ func (m *Member) live(ctx context.Context) error {
 	var joined trust.Bans
 	last := is.At.Seq
 	for _, in := range heard {
-		b, seq, err := m.open(in.Envelope)
+		b, seq, err := m.open(in.Envelope, time.Time{})
 		if err != nil {
 			if !errors.Is(err, trust.ErrRolledBack) {
 				return err
 			}
 			continue // it came late
 		}
-		if b.Whole || b.After > last {
+		if b.Whole || b.After > last || m.behindClock(b.Now) {
 			ask = true
 			break
 		}
@@ -249,8 +232,15 @@ func (m *Member) within() string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// open believes an envelope.
-func (m *Member) open(envelope []byte) (*trust.Bans, int64, error) {
+// behindClock says that a message tells of a clock that was set back.
+func (m *Member) behindClock(said time.Time) bool {
+	m.lives.mu.Lock()
+	defer m.lives.mu.Unlock()
+	return m.lives.clock.behind(said)
+}
+
+// open believes an envelope, which answers what was asked at a time; zero: nothing was.
+func (m *Member) open(envelope []byte, asked time.Time) (*trust.Bans, int64, error) {
 	payload, seq, err := m.Trust.Live(trust.KindBans, envelope)
 	if err != nil {
 		return nil, 0, err
@@ -260,7 +250,7 @@ func (m *Member) open(envelope []byte) (*trust.Bans, int64, error) {
 		return nil, 0, err
 	}
 	m.lives.mu.Lock()
-	m.lives.clock.hear(b.Now)
+	m.lives.clock.hear(b.Now, asked)
 	m.lives.mu.Unlock()
 	return b, seq, nil
 }
@@ -269,11 +259,12 @@ func (m *Member) open(envelope []byte) (*trust.Bans, int64, error) {
 func (m *Member) catchUp(ctx context.Context, within string) error {
 	for {
 		at := m.now().Living.At
+		asked := time.Now()
 		in, err := m.Controllers.Living(ctx, at, "")
 		if err != nil {
 			return err
 		}
-		b, seq, err := m.open(in.Envelope)
+		b, seq, err := m.open(in.Envelope, asked)
 		if err != nil {
 			return err
 		}
@@ -293,11 +284,12 @@ func (m *Member) catchUp(ctx context.Context, within string) error {
 func (m *Member) wholeOf(ctx context.Context, within string) error {
 	lowest := int64(-1)
 	for from, more := "", true; more; {
+		asked := time.Now()
 		in, err := m.Controllers.Living(ctx, wire.Living{}, from)
 		if err != nil {
 			return err
 		}
-		b, seq, err := m.open(in.Envelope)
+		b, seq, err := m.open(in.Envelope, asked)
 		if err != nil {
 			return err
 		}
@@ -422,6 +414,9 @@ func (m *Member) item(e *trust.Living, labels map[string]string) (*LivingItem, e
 	m.lives.mu.Lock()
 	until := m.lives.clock.until(e.Expires)
 	m.lives.mu.Unlock()
+	if longest := Now().Add(e.Expires.Sub(e.Made)); until.After(longest) { // the database's clock was set back
+		until = longest
+	}
 	return &LivingItem{ID: e.ID, Allow: e.Kind == trust.LivingAllow, What: what, Service: e.Service, Until: until, Who: e.Who, Reason: e.Reason}, nil
 }
 

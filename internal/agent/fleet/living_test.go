@@ -319,22 +319,67 @@ func TestClockOfDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c dbClock
 		off := 3 * time.Hour
-		c.hear(time.Now().Add(-off))
+		c.hear(time.Now().Add(-off), time.Time{})
 		ends := time.Now().Add(time.Hour - off) // by the database
 		time.Sleep(10 * time.Minute)
-		c.hear(time.Now().Add(-off - 8*time.Minute)) // held up
+		c.hear(time.Now().Add(-off-8*time.Minute), time.Time{}) // held up
 		if left := time.Until(c.until(ends)); left != 50*time.Minute {
 			t.Errorf("%v are left", left)
 		}
-		c.hear(time.Now().Add(-off + time.Minute)) // the first one was held up too
+		c.hear(time.Now().Add(-off+time.Minute), time.Time{}) // the first one was held up too
 		if left := time.Until(c.until(ends)); left != 49*time.Minute {
 			t.Errorf("%v are left", left)
 		}
+		// It was set back: a message alone, which may be held up, does not say so.
+		back := time.Now().Add(-2 * off)
+		c.hear(back, time.Time{})
+		if left := time.Until(c.until(ends)); left != 49*time.Minute || !c.behind(back) {
+			t.Errorf("%v are left", left)
+		}
+		asked := time.Now()
+		time.Sleep(10 * time.Second)
+		c.hear(back, asked)
+		if left := time.Until(c.until(back.Add(time.Minute))); left != 50*time.Second || c.behind(back) {
+			t.Errorf("%v are left", left)
+		}
 		time.Sleep(2 * time.Hour)
-		c.hear(time.Now().Add(-2 * off)) // the database's clock was set
+		c.hear(time.Now().Add(-2*off), time.Time{}) // the database's clock was set
 		if left := time.Until(c.until(time.Now().Add(-2*off + time.Minute))); left != time.Minute {
 			t.Errorf("%v are left", left)
 		}
+	})
+}
+
+// A database whose clock is set back ends no ban early, and has none hold for longer than it
+// was made for.
+func TestDatabaseSetBack(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		defer s.running()()
+		s.logs(false, "ban 192.0.2.9 1h")
+		s.bans("192.0.2.9")
+		s.set(func() { s.log.ahead = -30 * time.Minute })
+		made := time.Now()
+		s.logs(false, "ban 192.0.2.1 20m")
+		s.bans("192.0.2.1 192.0.2.9")
+		s.set(func() {
+			for _, is := range s.kernel.living.has {
+				if want := made.Add(20 * time.Minute); is.What.From.String() == "192.0.2.1" && is.Until.Sub(want).Abs() > 2*time.Second {
+					t.Errorf("it is banned until %v, and was to be until %v", is.Until, want)
+				}
+			}
+		})
+		s.next.File = s.file("fleet.yaml", "version: 1\nbans: {}\n")
+		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		s.await(wire.StateConfirmed, time.Minute)
+		s.bans("192.0.2.1 192.0.2.9")
+		s.set(func() {
+			for _, is := range s.kernel.living.has {
+				if most := time.Now().Add(time.Hour); is.Until.After(most) {
+					t.Errorf("%s is banned until %v, %v after all that it was made for", is.What, is.Until, is.Until.Sub(most))
+				}
+			}
+		})
 	})
 }
 

@@ -304,30 +304,42 @@ func converges(h []Event, broken func(int, string, ...any)) {
 }
 
 // late is how much longer something may hold than was said: the clock of the database that a
-// host goes by was read before a message that was held up.
+// host goes by was read before a message that was held up. What was said while somebody set
+// that clock, or before, may end by so much earlier or later.
 const late = 30 * time.Second
 
 func lives(h []Event, broken func(int, string, ...any)) {
 	type one struct{ host, what string }
-	ends := map[string][]time.Time{} // that were said
+	ends := map[string][]Event{} // that were said
+	var set []Event
+	off := func(since, until time.Time) (by time.Duration) {
+		for _, e := range set {
+			if !e.At.Before(since) && !e.At.After(until) {
+				by += e.Ahead.Abs()
+			}
+		}
+		return by
+	}
 	lifting, known, restored := map[string]bool{}, map[string]time.Time{}, time.Time{}
 	wanted, borne := map[string]Event{}, map[one]bool{}
 	for i, e := range h {
 		switch e.Kind {
+		case Set:
+			set = append(set, e)
 		case Holds:
-			ends[e.What] = append(ends[e.What], e.Until)
+			ends[e.What] = append(ends[e.What], e)
 			known[e.What] = e.At
 		case Lifting:
 			lifting[e.What] = true
 		case Restored:
 			restored = e.At
 		case Bears:
-			if !slices.ContainsFunc(ends[e.What], func(end time.Time) bool { return e.Until.Sub(end).Abs() < late }) {
+			if !slices.ContainsFunc(ends[e.What], func(said Event) bool { return e.Until.Sub(said.Until).Abs() < late+off(said.At, e.At) }) {
 				broken(i, "%s holds %s until %s, and nobody said so", e.Host, e.What, e.Until.Format(time.TimeOnly))
 			}
 		case Lifted:
 			forgot := e.Allow && !restored.IsZero()
-			if !lifting[e.What] && !forgot && e.At.Before(e.Until) {
+			if !lifting[e.What] && !forgot && e.At.Before(e.Until.Add(-off(known[e.What], e.At))) {
 				broken(i, "%s holds %s no more, which is to hold until %s", e.Host, e.What, e.Until.Format(time.TimeOnly))
 			}
 		case Wanted:
@@ -337,13 +349,13 @@ func lives(h []Event, broken func(int, string, ...any)) {
 				borne[one{e.Host, e.What}] = true
 				_, is := wanted[e.What]
 				older := !e.Allow && !restored.IsZero() && known[e.What].Before(restored)
-				if !is && !older && e.Until.Sub(e.At) > late {
+				if !is && !older && e.Until.Sub(e.At) > late+off(known[e.What], e.At) {
 					broken(i, "%s holds %s until %s, which was lifted", e.Host, e.What, e.Until.Format(time.TimeOnly))
 				}
 				continue
 			}
 			for _, what := range slices.Sorted(maps.Keys(wanted)) {
-				if w := wanted[what]; !borne[one{e.Host, what}] && w.Until.Sub(e.At) > late {
+				if w := wanted[what]; !borne[one{e.Host, what}] && w.Until.Sub(e.At) > late+off(known[what], e.At) {
 					broken(i, "%s does not hold %s, which is to hold until %s", e.Host, what, w.Until.Format(time.TimeOnly))
 				}
 			}

@@ -104,7 +104,10 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		"web-1 runs bundle 2: it is not proved":   {calm, {Kind: Ended, Host: "web-1", Bundle: 2, Wants: 2, Error: "it is not proved"}},
 		"nobody looked how the hosts ended":       {calm},
 		"until 15:00:00, and nobody said so":      {{Kind: Bears, Host: "web-1", What: "ban-1", Until: noon.Add(3 * time.Hour)}},
-		"holds ban-1 no more":                     {holds, bears, {Kind: Lifted, Host: "web-1", What: "ban-1", Until: holds.Until}},
+		"until 13:00:00, and nobody said so": {
+			{Kind: Set, Ahead: -time.Hour}, holds, {Kind: Bears, Host: "web-1", What: "ban-1", Until: noon.Add(time.Hour)},
+		},
+		"holds ban-1 no more": {holds, bears, {Kind: Lifted, Host: "web-1", What: "ban-1", Until: holds.Until}},
 		"holds ban-1 until 14:00:00, which was lifted": {
 			holds, bears, {Kind: Lifting, What: "ban-1"}, {Kind: Borne, Host: "web-1", What: "ban-1", Until: holds.Until},
 		},

@@ -39,6 +39,7 @@ func (f *fleet) start() {
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	r.store = must(store.Open(ctx, "sqlite:"+filepath.Join(f.dir, "fleet.db")))
+	r.store.Clock = f.clock
 	if f.faults() && f.skewed {
 		r.skew = []time.Duration{-26 * time.Hour, 26 * time.Hour}[f.below(2)]
 	}

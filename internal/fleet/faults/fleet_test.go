@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ const (
 	belowFloor     planted = "agents take a bundle below the floor"
 	lostBans       planted = "hosts drop bans that a restored database does not know"
 	longBans       planted = "hosts keep bans for longer"
+	oldClock       planted = "hosts go by the database's clock as it was before it was set back"
 )
 
 // fleet is a whole fleet in one process, by the clock of testing/synctest: an operator who
@@ -44,7 +46,10 @@ type fleet struct {
 	policy  trust.Signer
 	signs   *trust.Repository
 	next    trust.Signing
-	skewed  bool // clocks of controllers are off; then no database is restored
+	skewed  bool         // clocks of controllers are off; then no database is restored
+	set     bool         // people set the database's clock
+	ahead   atomic.Int64 // of the database's clock, and how far back it was set last
+	back    atomic.Int64
 	audit   audit
 	copied  audit           // as it was when the folder was copied
 	floors  map[int64]int64 // of what was signed, by bundle
@@ -98,7 +103,7 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 		t: t, bug: plant, random: rand.New(rand.NewPCG(seed, 0)), blobs: map[string][]byte{}, texts: map[int64]string{}, floors: map[int64]int64{},
 		dir: filepath.Join(memory(t), "controller"),
 	}
-	f.skewed = f.chance(3)
+	f.skewed, f.set = f.chance(3), f.chance(2) || plant == oldClock
 	key := func() trust.PrivateKey { return must(trust.NewKey()) }
 	root, policy := key(), key()
 	f.policy = policy
@@ -223,6 +228,23 @@ func (f *fleet) backUp() (dir string, at time.Time) {
 	return dir, at
 }
 
+// setClock has the database's clock be a while ahead, or back.
+func (f *fleet) setClock() {
+	by := 2*time.Minute + f.upTo(3*time.Hour)
+	if f.chance(2) || f.bug == oldClock {
+		by = -by
+		f.back.Store(int64(-by))
+	}
+	f.ahead.Add(int64(by))
+	f.history.Add(Event{Kind: Set, Ahead: by})
+}
+
+// clock is the database's.
+func (f *fleet) clock() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
+
+// real is a moment of the database's clock as it is now.
+func (f *fleet) real(t time.Time) time.Time { return t.Add(-time.Duration(f.ahead.Load())) }
+
 // disturb is one fault, or one thing that people do.
 func (f *fleet) disturb() {
 	h := f.hosts[f.below(len(f.hosts))]
@@ -287,6 +309,9 @@ func (f *fleet) run() {
 	var at time.Time
 	steps := 4 + f.below(4)
 	for i := range steps {
+		if f.set && f.chance(2) {
+			f.setClock()
+		}
 		for range f.below(6) {
 			f.ban()
 			time.Sleep(f.upTo(3 * time.Second))
@@ -300,7 +325,7 @@ func (f *fleet) run() {
 		}
 		f.disturb()
 		switch f.bug {
-		case none, lostBans, longBans:
+		case none, lostBans, longBans, oldClock:
 		case haltedAdvances:
 			f.command(rollout.Hold)
 		default:

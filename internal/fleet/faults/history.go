@@ -43,6 +43,7 @@ const (
 	Lifted       Kind = "lifted"       // and does not any more
 	Wanted       Kind = "wanted"       // What is in the database at the end, Until
 	Borne        Kind = "borne"        // Host holds What at the end, Until; the last one is without What
+	Set          Kind = "set"          // somebody set the database's clock, by Ahead
 	Ended        Kind = "ended"        // Host runs Bundle, confirmed and proved if Error is empty, and Wants is desired
 )
 
@@ -64,6 +65,7 @@ type Event struct {
 	What      string
 	Allow     bool
 	Until     time.Time
+	Ahead     time.Duration
 	Error     string
 }
 
@@ -120,6 +122,7 @@ func (e Event) String() string {
 		{"state", fmt.Sprintf("%d of bundle %d is %s: %s", e.Rollout.ID, e.Rollout.Bundle, e.Rollout.State.Phase, e.Rollout.State.Reason), e.Rollout.ID != 0},
 		{"token", e.Token, e.Token != ""},
 		{"", e.What, e.What != ""},
+		{"ahead", e.Ahead, e.Ahead != 0},
 		{"error", e.Error, e.Error != ""},
 	} {
 		if field.is {

@@ -69,7 +69,7 @@ func (h *host) start(ctx context.Context) {
 	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: []string{address}, Dialer: h.link.connect}
 	check(h.network.Open())
 	run := func(ctx context.Context) error { return (&gullible{host: h}).run(ctx) }
-	if h.f.bug == none || h.f.bug == haltedAdvances || h.f.bug == lostBans || h.f.bug == longBans {
+	if h.f.bug == none || h.f.bug == haltedAdvances || h.f.bug == lostBans || h.f.bug == longBans || h.f.bug == oldClock {
 		m := &agent.Member{
 			Dir: h.dir, Host: h.id, Labels: map[string]string{"role": "web"}, Trust: believed, Controllers: h.link, Engine: h.kernel,
 			Level: 1, Version: "1", Instance: fmt.Sprint(h.id, h.starts), Times: agent.Usual, Note: func(error) {},

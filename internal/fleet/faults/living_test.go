@@ -51,6 +51,9 @@ func (k *kernel) Live(_ context.Context, change *agent.Living) (*agent.Lived, er
 		if k.host.f.bug == longBans {
 			is.Until = is.Until.Add(time.Hour)
 		}
+		if k.host.f.bug == oldClock {
+			is.Until = is.Until.Add(-time.Duration(k.host.f.back.Load()))
+		}
 		k.bans[is.ID] = borne{is, change.Incarnation}
 		k.living(Bears, k.bans[is.ID])
 	}
@@ -78,7 +81,7 @@ func (f *fleet) ban() {
 		return
 	}
 	for _, made := range must(r.store.Hold(ctx, "operator:ann", 1000, false, []store.Hold{{Living: e, For: time.Minute + f.upTo(10*time.Minute)}})) {
-		f.history.Add(Event{Kind: Holds, What: made.ID, Allow: kind == trust.LivingAllow, Until: made.Expires})
+		f.history.Add(Event{Kind: Holds, What: made.ID, Allow: kind == trust.LivingAllow, Until: f.real(made.Expires)})
 	}
 }
 
@@ -87,7 +90,7 @@ func (f *fleet) endLiving(s *store.Store) {
 	_, all, err := s.Holding(context.Background(), "", "", 1000)
 	check(err)
 	for _, e := range all {
-		f.history.Add(Event{Kind: Wanted, What: e.ID, Allow: e.Kind == trust.LivingAllow, Until: e.Expires})
+		f.history.Add(Event{Kind: Wanted, What: e.ID, Allow: e.Kind == trust.LivingAllow, Until: f.real(e.Expires)})
 	}
 	for _, h := range f.hosts {
 		h.kernel.mutex.Lock()

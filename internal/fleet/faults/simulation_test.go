@@ -49,7 +49,7 @@ func TestFaults(t *testing.T) {
 		}
 		t.Fatalf("the fleet of seed %d", seed)
 	}
-	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted} {
+	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted, Set} {
 		if counts[kind] == 0 {
 			t.Errorf("nothing %s in any of the histories: %v", kind, counts)
 		}
@@ -65,6 +65,7 @@ func TestPlantedBugs(t *testing.T) {
 		belowFloor:     "nothing unsigned, foreign or below the floor is enforced",
 		lostBans:       "no ban vanishes, and nothing outlives its time",
 		longBans:       "no ban vanishes, and nothing outlives its time",
+		oldClock:       "no ban vanishes, and nothing outlives its time",
 	} {
 		t.Run(strings.ReplaceAll(string(plant), " ", "-"), func(t *testing.T) {
 			t.Parallel()

@@ -233,6 +233,9 @@ func (s *Store) clock(ctx context.Context, q querier) (at Clock, err error) {
 		return at, err
 	}
 	now := s.micros()
+	if s.Clock != nil {
+		now = s.Clock().UnixMicro()
+	}
 	if s.dialect.clock != "" {
 		err = s.one(ctx, q, []any{&now}, s.dialect.clock)
 	}

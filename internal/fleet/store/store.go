@@ -49,6 +49,8 @@ func Answered(err error) bool {
 type Store struct {
 	// Now is the clock, set before the store is used.
 	Now func() time.Time
+	// Clock is that of an SQLite database, by which bans begin and end; nil: Now.
+	Clock func() time.Time
 
 	dialect dialect
 	writer  *sql.DB
