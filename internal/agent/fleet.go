@@ -121,17 +121,24 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 
 // found tells the fleet what the watch over the rules found.
 func (s *space) found(findings []apply.Finding) {
-	m := s.inFleet.Load()
-	if m == nil {
-		return
-	}
 	var differs []string
 	for _, f := range findings {
 		if f.Kind.Mends() {
 			differs = append(differs, f.Text)
 		}
 	}
-	m.Found(strings.Join(differs, "\n"))
+	text := strings.Join(differs, "\n")
+	if m := s.inFleet.Load(); m != nil {
+		m.Found(text)
+		return
+	}
+	is := &text
+	if text == "" {
+		is = nil
+	}
+	if was := s.differs.Swap(is); !s.own && (was == nil) != (is == nil) {
+		s.all.tellFleet()
+	}
 }
 
 // fleetEngine is the engine as a fleet has it do its work: by a process for each change, as
@@ -140,6 +147,7 @@ type fleetEngine struct {
 	*space
 	judged *engine.Subject // by which bans were judged last; of the goroutine inside of the namespace
 	dialed sync.Map        // of netip.Addr: where controllers were reached
+	loaded map[string]loadedSpace
 }
 
 func (e *fleetEngine) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -32,6 +32,8 @@ type space struct {
 	log        atomic.Pointer[keptLog]          // nil: nothing is kept
 	drops      atomic.Pointer[engine.DropWatch] // nil: nothing counts what the kernel drops
 	inFleet    atomic.Pointer[fleet.Member]     // nil: it is of no fleet
+	all        *spaces                          // of which it is one
+	differs    atomic.Pointer[string]           // how the kernel differs from what runs; nil: it does not
 	readLocked chan struct{}                    // held by one of readsLocked, and for a while after it
 	keep       func(*apply.Host) keeper         // tests put another there
 }

@@ -100,10 +100,11 @@ func (a *Agent) open(ctx context.Context, site *Site, at, named *netns.Namespace
 	}
 	name, all := site.name(), &a.spaces
 	s := newSpace(ctx, site, at)
-	s.own = named == nil
+	s.own, s.all = named == nil, all
 	all.mutex.Lock()
 	all.open[name] = s
 	all.mutex.Unlock()
+	all.tellFleet()
 	all.closing.Go(func() {
 		var ready func() error
 		if named == nil {
@@ -118,6 +119,7 @@ func (a *Agent) open(ctx context.Context, site *Site, at, named *netns.Namespace
 		all.mutex.Lock()
 		delete(all.open, name)
 		all.mutex.Unlock()
+		all.tellFleet()
 		select {
 		case all.ended <- s:
 		case <-ctx.Done():

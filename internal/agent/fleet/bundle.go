@@ -24,6 +24,7 @@ const (
 	viewName     = "host.yaml"     // the policy that is applied
 	manifestName = "manifest.json" // as it was signed; there when all files are
 	rulesFolder  = "guest-rules"   // of what owners of guests have written
+	spacesFolder = "guest-netns"   // of the policies of network namespaces that guests are in
 	mostView     = 16 << 20        // bytes
 	keptBundles  = 3
 )
@@ -224,7 +225,7 @@ func (m *Member) selected(manifest *trust.Manifest) ([]trust.File, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName || name == rulesFolder {
+		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName || name == rulesFolder || name == spacesFolder {
 			return nil, &RefusedError{fmt.Sprintf("bundle %d has a file of the name %s, which the host writes itself: call it otherwise", manifest.Number, f.Path)}
 		}
 	}
@@ -305,6 +306,7 @@ func (m *Member) prune(running int64) {
 // guestView is a guest in the view of its host.
 type guestView struct {
 	Interface string            `yaml:"interface"`
+	Netns     string            `yaml:"netns,omitempty"`
 	Addresses []netip.Addr      `yaml:"addresses"`
 	Public    []netip.Addr      `yaml:"public,omitempty"`
 	Labels    map[string]string `yaml:"labels,omitempty"`
@@ -312,7 +314,8 @@ type guestView struct {
 }
 
 // view is the policy of this host: the fleet's in the folder of a bundle, and what the host
-// is in it. Its file is the last one, behind those of the rules of guests.
+// is in it. Its file is the last one, behind those of the rules of guests and of network
+// namespaces.
 func (m *Member) view(dir string, members map[string][]string, guests map[string]trust.Guest) (files []written, err error) {
 	lists := trust.URLLists
 	switch _, err := os.Stat(filepath.Join(dir, lists)); {
@@ -323,29 +326,46 @@ func (m *Member) view(dir string, members map[string][]string, guests map[string
 	}
 	shown := map[string]guestView{}
 	for id, g := range guests {
-		v := guestView{Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+		shown[id] = viewOf(id, g)
 		if g.Rules != "" {
-			v.Rules = rulesFolder + "/" + id + ".yaml"
-			files = append(files, written{filepath.Join(dir, v.Rules), []byte(g.Rules)})
+			files = append(files, written{filepath.Join(dir, shown[id].Rules), []byte(g.Rules)})
 		}
-		shown[id] = v
 	}
 	if len(files) > 0 {
 		if err := os.MkdirAll(filepath.Join(dir, rulesFolder), 0o700); err != nil {
 			return nil, err
 		}
 	}
-	out := struct {
+	type view struct {
 		Version int                  `yaml:"version"`
 		Fleet   string               `yaml:"fleet"`
 		Host    string               `yaml:"host"`
+		Netns   string               `yaml:"netns,omitempty"`
 		Labels  map[string]string    `yaml:"labels,omitempty"`
 		Members map[string][]string  `yaml:"members,omitempty"`
 		Guests  map[string]guestView `yaml:"guests,omitempty"`
 		Lists   string               `yaml:"lists,omitempty"`
-	}{1, "fleet.yaml", m.Host, m.labels(), members, shown, lists}
-	text, err := yaml.Marshal(out)
-	return append(files, written{filepath.Join(dir, viewName), text}), err
+	}
+	more, err := m.views(dir, guests, func(netns string, guests map[string]guestView) ([]byte, error) {
+		out := view{1, "../fleet.yaml", m.Host, netns, m.labels(), members, guests, lists}
+		if lists != "" {
+			out.Lists = "../" + lists
+		}
+		return yaml.Marshal(out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(view{1, "fleet.yaml", m.Host, "", m.labels(), members, shown, lists})
+	return append(append(files, more...), written{filepath.Join(dir, viewName), text}), err
+}
+
+func viewOf(id string, g trust.Guest) guestView {
+	v := guestView{Interface: g.Interface, Netns: g.Netns, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels}
+	if g.Rules != "" {
+		v.Rules = rulesFolder + "/" + id + ".yaml"
+	}
+	return v
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -53,6 +53,12 @@ type Engine interface {
 	Verify(ctx context.Context) (differs string, err error)
 	// Facts are those of the host, as JSON, without who is logged in.
 	Facts(ctx context.Context) ([]byte, error)
+	// Spaces brings into force what network namespaces of guests are to have, takes back what
+	// others have of the fleet, and says by name why it could not.
+	Spaces(ctx context.Context, want map[string]Space) (failed map[string]string, err error)
+	// LeftOut says why files of the policies that run, on the host and in network namespaces,
+	// are not in force as they are: by their paths in the bundle.
+	LeftOut(ctx context.Context, spaces []string) (why map[string]string, err error)
 	// Live brings bans and allows into force beside those of the host, within the bounds of the
 	// policy that runs. The error is of what is tried again, the whole of it.
 	Live(ctx context.Context, change *Living) (*Lived, error)
@@ -145,6 +151,7 @@ type Member struct {
 	untaken    string        // why what it desires is not taken
 	unlabelled string        // why the order of labels that it shows is not taken
 	soon       chan struct{} // what is not taken is asked for again before the next poll
+	spaced     bool          // network namespaces may not be as they should
 	running    sync.WaitGroup
 	lives      lives
 	shares     shares
@@ -167,6 +174,7 @@ func (m *Member) Run(ctx context.Context) error {
 func (m *Member) begun() {
 	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	m.lives.wake, m.lives.tell = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.spaced = true
 	m.load()
 }
 

@@ -93,6 +93,14 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 				r.Error = cmp.Or(m.distrusted, m.untaken)
 			}
 		})
+		m.mu.Lock()
+		spaced := (m.spaced || len(now.Report.Failed) > 0) && d.Bundle != 0 && now.Report.State == wire.StateConfirmed
+		m.mu.Unlock()
+		if spaced {
+			if err := m.takeGuests(ctx, d, func(*State) {}); err != nil {
+				return err
+			}
+		}
 		if err := m.prefetch(ctx, d); err != nil || d.Prefetch != nil {
 			return err
 		}
@@ -235,8 +243,7 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 			return err
 		}
 		m.Found(differs)
-		m.confirmed(d)
-		return nil
+		return m.confirmed(ctx, d)
 	}
 	deadline, stop := context.WithDeadlineCause(ctx, a.Until, errLate)
 	defer stop()
@@ -262,16 +269,17 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 	if err := m.Engine.Confirm(deadline); err != nil {
 		return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
 	}
-	m.confirmed(d)
-	return nil
+	return m.confirmed(ctx, d)
 }
 
-func (m *Member) confirmed(d *wire.Desired) {
-	m.update(func(s *State) {
+// confirmed reports what is confirmed.
+func (m *Member) confirmed(ctx context.Context, d *wire.Desired) error {
+	err := m.takeGuests(ctx, d, func(s *State) {
 		s.Report.State, s.Report.Error, s.Done = wire.StateConfirmed, "", s.Aim
-		s.Report.Members, s.Report.Guests = s.Aim.Members, s.Aim.Guests
+		s.Report.Members = s.Aim.Members
 	})
 	m.prune(d.Bundle)
+	return err
 }
 
 // errLate says that nobody has confirmed in time.

@@ -459,6 +459,12 @@ func (k *kernel) Probe(_ context.Context, probe string) error {
 	return nil
 }
 
+func (k *kernel) Spaces(context.Context, map[string]Space) (map[string]string, error) {
+	return nil, nil
+}
+
+func (k *kernel) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
+
 func (k *kernel) TakeLists(_ context.Context, files map[string]string, allowCut bool) (used []string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -270,6 +270,9 @@ type Guest struct {
 	// Concerned how many hosts are
 	Concerned int `json:"concerned,omitempty,omitzero"`
 
+	// Error why its host does not hold it as it should: its network namespace, or its own rules
+	Error string `json:"error,omitempty,omitzero"`
+
 	// Guest its id
 	Guest     string            `json:"guest"`
 	Host      string            `json:"host"`
@@ -278,6 +281,7 @@ type Guest struct {
 
 	// Leaving hosts on which it was, and which keep it until its host has proved it
 	Leaving []string `json:"leaving,omitempty,omitzero"`
+	Netns   string   `json:"netns,omitempty,omitzero"`
 
 	// Proved all hosts concerned have proved that they enforce what it is: its own, and those whose policies use a set that it is in
 	Proved bool         `json:"proved"`
@@ -590,6 +594,9 @@ type NewGuest struct {
 
 	// Labels by which sets select it
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Netns the network namespace of the host that this interface is in, none: its own
+	Netns string `json:"netns,omitempty,omitzero"`
 
 	// Public addresses that lead to it from outside, the first of a family to the first of its own
 	Public []netip.Addr `json:"public,omitempty,omitzero"`

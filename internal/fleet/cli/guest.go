@@ -43,11 +43,14 @@ services and sets, of what is forwarded to or from this guest alone, whose addre
 set "me". They follow those of all parts.
 
 Its addresses have to be within what those sets may hold that its labels put it into, and
-no other guest may have them, or the interface.
+no other guest may have them, or the interface. That is in the host's own network namespace, or
+in another one with --netns, which the agent of the host has to serve ("namespaces" of its file);
+parts with "enforce: namespace" are in force there.
 
 Exit status: 0 the fleet has it, "guest show" says where it is proved; 2 bad use, it is
 refused, or no controller answers.`,
 		Example: `  sluice-controller guest put vm-1 app=api --host hv-1 --interface tap0 --address 10.30.0.5
+  sluice-controller guest put vm-2 app=api --host hv-1 --netns qrouter-7 --interface tap0 --address 10.30.0.6
   sluice-controller guest put vm-1 app=api --host hv-2 --interface tap7 --address 10.30.0.5 --public 203.0.113.9`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: putGuest,
@@ -55,6 +58,7 @@ refused, or no controller answers.`,
 	addController(cmd)
 	cmd.Flags().String("host", "", "the `HOST` that it is on")
 	cmd.Flags().String("interface", "", "the `INTERFACE` of the host by which it comes")
+	cmd.Flags().String("netns", "", "the network `NAMESPACE` of the host that the interface is in")
 	cmd.Flags().StringSlice("address", nil, "an `ADDRESS` of its own; several times, or with commas")
 	cmd.Flags().StringSlice("public", nil, "an `ADDRESS` that leads to it from outside")
 	cmd.Flags().String("rules", "", "the `FILE` of its owner's rules, - for standard input")
@@ -68,6 +72,7 @@ func putGuest(cmd *cobra.Command, args []string) error {
 	var g api.NewGuest
 	g.Host, _ = cmd.Flags().GetString("host")
 	g.Interface, _ = cmd.Flags().GetString("interface")
+	g.Netns, _ = cmd.Flags().GetString("netns")
 	for flag, into := range map[string]*[]netip.Addr{"address": &g.Addresses, "public": &g.Public} {
 		texts, _ := cmd.Flags().GetStringSlice(flag)
 		for _, text := range texts {
@@ -219,12 +224,15 @@ func printGuests(w io.Writer, all []api.Guest) {
 		for _, a := range g.Addresses {
 			addresses = append(addresses, a.String())
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s %s\t%s\t%s\n", g.Guest, state, g.Host, g.Interface, strings.Join(addresses, " "), selector.LabelText(g.Labels))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", g.Guest, state, strings.Join(strings.Fields(g.Host+" "+g.Netns+" "+g.Interface), " "), strings.Join(addresses, " "), selector.LabelText(g.Labels))
 	}
 	_ = table.Flush()
 	for _, g := range all {
 		if len(g.Leaving) > 0 {
 			fmt.Fprintf(w, "%s stays on %s until %s has proved it\n", g.Guest, english.List(g.Leaving), g.Host)
+		}
+		if g.Error != "" {
+			fmt.Fprintf(w, "%s: host %s says: %s\n", g.Guest, g.Host, strings.ReplaceAll(g.Error, "\n", "\n  "))
 		}
 		if len(g.Waiting) > 0 && len(all) == 1 {
 			fmt.Fprintf(w, "%s concerned; waiting for %s\n", english.Plural(g.Concerned, "host"), english.List(g.Waiting))

@@ -246,10 +246,10 @@ func guestMember(v *view, id string) *member {
 func (d *documents) guestsAt(v *view, host string) error {
 	all := trust.Guests{Host: host, Guests: map[string]trust.Guest{}}
 	delete(d.words, host)
-	taken := map[string]bool{}
+	taken := map[store.Placement]bool{}
 	for id := range d.placed[host] {
 		if g := v.guests[id]; g.Host == host {
-			taken[g.Interface] = true
+			taken[g.Placement] = true
 		}
 	}
 	for id := range d.placed[host] {
@@ -257,10 +257,10 @@ func (d *documents) guestsAt(v *view, host string) error {
 		at := g.Placement
 		if at.Host != host {
 			at = g.Leaving[slices.IndexFunc(g.Leaving, func(p store.Placement) bool { return p.Host == host })]
-			if taken[at.Interface] {
+			if taken[at] {
 				continue // by one that is there to stay
 			}
-			taken[at.Interface] = true
+			taken[at] = true
 		}
 		for word := range wordsOf([]byte(g.Rules)) {
 			if d.words[host] == nil {
@@ -268,7 +268,7 @@ func (d *documents) guestsAt(v *view, host string) error {
 			}
 			d.words[host][word] = true
 		}
-		all.Guests[id] = trust.Guest{Interface: at.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
+		all.Guests[id] = trust.Guest{Interface: at.Interface, Netns: at.Netns, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
 	}
 	doc := d.guestsOf[host]
 	if doc == nil {

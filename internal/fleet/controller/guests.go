@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
@@ -98,7 +99,7 @@ func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
 		o.done(w, nil, err)
 		return
 	}
-	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels, Rules: n.Rules}
+	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface, Netns: n.Netns}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels, Rules: n.Rules}
 	if err := o.checkGuest(r.Context(), v, g); err != nil {
 		o.done(w, nil, err)
 		return
@@ -174,16 +175,17 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 // newest is the last of the bundles, of which there is one.
 func newest(v *view) int64 { return slices.Max(slices.Collect(maps.Keys(v.bundles))) }
 
-// checkRules reads the rules of a guest's owner as its host will.
+// checkRules reads the rules of a guest's owner, and whether its network namespace has any, as
+// its host will.
 func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) error {
-	if g.Rules == "" {
+	if g.Rules == "" && g.Netns == "" {
 		return nil
 	}
 	if len(g.Rules) > trust.MaxRules {
 		return wrong("the rules of guest %s have %d bytes, %d at most", g.ID, len(g.Rules), trust.MaxRules)
 	}
 	file := "fleet.yaml"
-	texts := map[string][]byte{file: []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"), "part.yaml": []byte("version: 1\nforward: {default: drop}\n")}
+	texts := map[string][]byte{file: []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"), "part.yaml": []byte("version: 1\nguests: {enforce: namespace}\nforward: {default: drop}\n")}
 	bundle := v.desired[g.Host].Bundle
 	if bundle == 0 && len(v.bundles) > 0 { // no roll-out has reached it
 		bundle = newest(v)
@@ -199,10 +201,12 @@ func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) er
 		file = of.manifest.FleetFile.Path
 	}
 	rules := path.Join(path.Dir(file), policy.RulesFile(g.ID))
-	texts[rules] = []byte(g.Rules)
 	guest := ofLanguage(g)
-	guest.Rules = &policy.Word{Text: policy.RulesFile(g.ID)}
-	_, err := policy.Reading{Texts: texts, View: &policy.View{Host: g.Host, Labels: v.hosts[g.Host].Labels, Guests: []policy.Guest{guest}}}.Load(file)
+	if g.Rules != "" {
+		texts[rules] = []byte(g.Rules)
+		guest.Rules = &policy.Word{Text: policy.RulesFile(g.ID)}
+	}
+	_, err := policy.Reading{Texts: texts, View: &policy.View{Host: g.Host, Labels: v.hosts[g.Host].Labels, Netns: g.Netns, Guests: []policy.Guest{guest}}}.Load(file)
 	var all policy.Errors
 	if !errors.As(err, &all) {
 		return nil
@@ -214,6 +218,9 @@ func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) er
 				text += ": " + e.Hint
 			}
 			return wrong("%s", text)
+		}
+		if g.Netns != "" && strings.HasPrefix(e.Message, "guest "+g.ID) {
+			return wrong("%s: %s", e.Message, e.Hint)
 		}
 	}
 	return nil // what else is wrong there, is no fault of the guest
@@ -237,12 +244,13 @@ func ofLanguage(g *store.Guest) policy.Guest {
 		}
 		return out
 	}
-	return policy.Guest{Name: g.ID, Interface: policy.Word{Text: g.Interface}, Addresses: ranges(g.Addresses), Public: ranges(g.Public), Labels: g.Labels}
+	return policy.Guest{Name: g.ID, Interface: policy.Word{Text: g.Interface}, Netns: policy.Word{Text: g.Netns}, Addresses: ranges(g.Addresses), Public: ranges(g.Public), Labels: g.Labels}
 }
 
 // proofs are up to which revision hosts have proved what they are told; 0: none is known.
 type proofs struct {
 	guests  map[string]int64
+	failed  map[string]map[string]string // of guests, by host: why they are not held as they should be
 	members []provedMembers
 }
 
@@ -254,7 +262,7 @@ type provedMembers struct {
 
 // proofs reads those of the hosts that the view has.
 func (c *Controller) proofs(ctx context.Context, v *view) (*proofs, error) {
-	p := &proofs{guests: map[string]int64{}}
+	p := &proofs{guests: map[string]int64{}, failed: map[string]map[string]string{}}
 	classes := map[string]int{}
 	for id, d := range v.desired {
 		if d.Bundle == 0 {
@@ -278,6 +286,7 @@ func (c *Controller) proofs(ctx context.Context, v *view) (*proofs, error) {
 	defer d.mutex.Unlock()
 	for id := range v.hosts {
 		p.guests[id] = c.provedUntil(id, d.guestsOf[id], func(r *wire.Report) string { return r.Guests })
+		p.failed[id] = c.statuses.read(id).report.Failed
 	}
 	for _, class := range p.members {
 		doc := d.members[definitions(class.groups)]
@@ -299,13 +308,13 @@ func (c *Controller) provedUntil(host string, doc *document, content func(*wire.
 
 // shown is a guest with where it is proved; hosts are named that who asks may see.
 func (p *proofs) shown(v *view, who caller, g *store.Guest) *api.Guest {
-	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
+	out := &api.Guest{Guest: g.ID, Host: g.Host, Interface: g.Interface, Netns: g.Netns, Error: p.failed[g.Host][g.ID], Addresses: g.Addresses, Public: g.Public, Labels: g.Labels, Rules: g.Rules}
 	for _, at := range g.Leaving {
 		if who.sees(at.Host, v.hosts[at.Host].Labels) {
 			out.Leaving = append(out.Leaving, at.Host)
 		}
 	}
-	concerned := map[string]bool{g.Host: p.guests[g.Host] >= g.Revision}
+	concerned := map[string]bool{g.Host: p.guests[g.Host] >= g.Revision && out.Error == ""}
 	for _, class := range p.members {
 		if !slices.ContainsFunc(class.groups, func(set group) bool { return set.guests != nil && set.guests.Match(g.Labels) }) {
 			continue
@@ -343,7 +352,7 @@ func (c *Controller) settleMoved(ctx context.Context, v *view) error {
 		c.documents.mutex.Lock()
 		until := c.provedUntil(g.Host, c.documents.guestsOf[g.Host], func(r *wire.Report) string { return r.Guests })
 		c.documents.mutex.Unlock()
-		if until >= g.Revision {
+		if until >= g.Revision && c.statuses.read(g.Host).report.Failed[id] == "" {
 			if err := c.Store.SettleGuest(ctx, self, id, g.Revision); err != nil {
 				return err
 			}

@@ -69,6 +69,8 @@ type proof struct {
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Members     string    `json:"members,omitempty"`
 	Guests      string    `json:"guests,omitempty"`
+
+	Failed map[string]string `json:"failed,omitempty"`
 }
 
 // load reads what hosts said to the controller before this one.
@@ -103,7 +105,7 @@ func (s *statuses) load(ctx context.Context, from *store.Store) error {
 			Order:  wire.Order{Incarnation: p.Incarnation, Revision: is.Revision},
 			Bundle: is.Bundle, Rollout: is.Rollout, State: wire.State(is.State), Error: is.Reason,
 			Running: p.Running, Mark: is.Mark, Generation: is.Generation, Proved: p.Proved, Verified: p.Verified, Drift: p.Drift,
-			Members: p.Members, Guests: p.Guests, Restored: p.Restored, Undone: p.Undone,
+			Members: p.Members, Guests: p.Guests, Restored: p.Restored, Undone: p.Undone, Failed: p.Failed,
 		}
 	}
 	return nil
@@ -213,7 +215,7 @@ func (c *Controller) reported(host string, r *wire.Report, now time.Time) bool {
 	k := c.statuses.get(host)
 	c.meter.reported(host, r, &k.report, now)
 	turned := !onTheWay(r) || k.report.Drift != r.Drift
-	if k.report.Guests != r.Guests || k.report.Proved.IsZero() && !r.Proved.IsZero() {
+	if k.report.Guests != r.Guests || len(k.report.Failed) > 0 || k.report.Proved.IsZero() && !r.Proved.IsZero() {
 		c.memberships() // a guest may leave the host where it was
 	}
 	if k.at.IsZero() || k.report.Bundle != r.Bundle || k.report.State != r.State {
@@ -339,7 +341,7 @@ func (s *statuses) write(ctx context.Context, into *store.Store, now time.Time) 
 	var rows []store.Status
 	for host := range unsaid {
 		k := s.of[host]
-		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.report.Restored, k.report.Undone, k.settled, k.report.Order.Incarnation, k.report.Members, k.report.Guests})
+		text, err := json.Marshal(proof{k.report.Running, k.report.Proved, k.report.Verified, k.report.Drift, k.drifts, k.report.Restored, k.report.Undone, k.settled, k.report.Order.Incarnation, k.report.Members, k.report.Guests, k.report.Failed})
 		if err != nil {
 			s.mutex.Unlock()
 			return err

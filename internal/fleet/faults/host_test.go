@@ -249,6 +249,12 @@ func (k *kernel) Verify(context.Context) (string, error) {
 // Facts are those of every host.
 func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
 
+func (k *kernel) Spaces(context.Context, map[string]agent.Space) (map[string]string, error) {
+	return nil, nil
+}
+
+func (k *kernel) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
+
 func (k *kernel) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
 	return nil, nil
 }

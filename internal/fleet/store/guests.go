@@ -151,7 +151,11 @@ func (t *tx) claim(g Guest) error {
 	if _, err := t.do(`delete from guest_claim where guest = $1`, g.ID); err != nil {
 		return err
 	}
-	claims := []string{"interface " + g.Interface + " of host " + g.Host}
+	at := "interface " + g.Interface + " of host " + g.Host
+	if g.Netns != "" {
+		at += " in network namespace " + g.Netns
+	}
+	claims := []string{at}
 	for _, a := range slices.Concat(g.Addresses, g.Public) {
 		claims = append(claims, "address "+a.String())
 	}

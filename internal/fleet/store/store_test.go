@@ -354,7 +354,9 @@ func TestGuests(t *testing.T) {
 		same(t, "guest", one(), want)
 		is("its host removed", s.RemoveHost(ctx, operator, "hv-1"), ErrConflict, "1 guests")
 		other := Guest{ID: "vm-2", Placement: Placement{Host: "hv-1", Interface: "tap0"}, Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.6")}}
-		is("its interface", put(other), ErrTaken, "guest vm-1")
+		other.Netns = g.Netns
+		is("its interface", put(other), ErrTaken, "interface tap0 of host hv-1 in network namespace customer7: taken by another: guest vm-1")
+		other.Netns = "" // the interface of that name is another one
 		other.Interface, other.Addresses = "tap1", g.Addresses
 		is("its address", put(other), ErrTaken, "address 10.30.0.5: taken by another: guest vm-1")
 		other.Addresses = g.Public

@@ -30,6 +30,7 @@ type Guests struct {
 // Guest is a machine on a host.
 type Guest struct {
 	Interface string            `json:"interface"`
+	Netns     string            `json:"netns,omitempty"` // that the interface is in; "": the host's own
 	Addresses []netip.Addr      `json:"addresses"`
 	Public    []netip.Addr      `json:"public,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -87,10 +88,12 @@ func ReadGuests(payload []byte, host string) (*Guests, error) {
 	}
 	for id, guest := range g.Guests {
 		switch {
-		case len(id) > maxName || len(guest.Interface) > maxName || len(guest.Rules) > MaxRules:
+		case len(id) > maxName || len(guest.Interface) > maxName || len(guest.Netns) > maxName || len(guest.Rules) > MaxRules:
 			return nil, fmt.Errorf("%s are %w: a name of more than %d bytes, or rules of more than %d", what, ErrTooLarge, maxName, MaxRules)
 		case !guestShape.MatchString(id):
 			return nil, fmt.Errorf("%s are %w: %.80q is not the name of a guest", what, ErrMalformed, id)
+		case guest.Netns != "" && !guestShape.MatchString(guest.Netns):
+			return nil, fmt.Errorf("%s are %w: %.80q is not the name of a network namespace", what, ErrMalformed, guest.Netns)
 		}
 		for _, a := range append(guest.Addresses[:len(guest.Addresses):len(guest.Addresses)], guest.Public...) {
 			if !a.IsValid() || a.Zone() != "" || a.Is4In6() {

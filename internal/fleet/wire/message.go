@@ -60,6 +60,7 @@ const (
 	mostEnvelope = 1 << 20
 	mostText     = 4096
 	mostItems    = 64
+	mostFailed   = 256 // guests
 	mostRoots    = 256
 	mostMetadata = 64 << 10
 	mostTargets  = 256 << 10
@@ -206,7 +207,10 @@ func (r *Report) Check() error {
 			err = errors.Join(err, wrong)
 		}
 	}
-	err = errors.Join(err, count("lists", len(r.Lists), mostItems))
+	err = errors.Join(err, count("lists", len(r.Lists), mostItems), count("guests that failed", len(r.Failed), mostFailed))
+	for id, why := range r.Failed {
+		err = errors.Join(err, text("guest", id, 1, mostName), text("why it failed", why, 0, mostProbe))
+	}
 	for _, l := range r.Lists {
 		err = errors.Join(err, text("list", l.Name, 1, mostShort), sha("list", l.Sha256, true), text("list's error", l.Error, 0, mostProbe))
 	}

@@ -411,6 +411,9 @@ type Report struct {
 	// Error why it refused or reverted
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Failed guests that are not held as they should be, and why: their network namespace, or the rules of their owners
+	Failed map[string]string `json:"failed,omitempty,omitzero"`
+
 	// Generation of the policy that is in force
 	Generation string `json:"generation,omitempty,omitzero"`
 

@@ -285,6 +285,12 @@ func (e *engine) Live(ctx context.Context, l *agent.Living) (*agent.Lived, error
 
 func (e *engine) Probe(context.Context, string) error { return nil }
 
+func (*engine) Spaces(context.Context, map[string]agent.Space) (map[string]string, error) {
+	return nil, nil
+}
+
+func (e *engine) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
+
 func (e *engine) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
 	return nil, nil
 }

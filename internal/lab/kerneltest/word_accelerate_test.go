@@ -17,23 +17,7 @@ func TestAccelerateOffloads(t *testing.T) {
 	testnet.Require(t, testnet.Flowtable)
 	c := newTown(t)
 	apply(t, c.host, "forward: { default: drop, accelerate: true, rules: [allow http] }\n")
-	c.host.Nft(`table inet t {
-		counter forwarded {}
-		chain through { type filter hook forward priority 10; tcp dport 80 counter name forwarded; }
-	}`)
-	for _, v6 := range []bool{false, true} {
-		conn := c.open(t, "inside", "stranger", 80, v6, "first")
-		before := counter(t, c.host, "forwarded")
-		const messages = 20
-		for i := range messages {
-			if r := conn.Exchange(fmt.Sprint("message ", i), enough); r.Outcome != testnet.Answered {
-				t.Fatal(r)
-			}
-		}
-		if n := counter(t, c.host, "forwarded") - before; n != 0 {
-			t.Errorf("IPv6 %t: %d packets of an established flow passed the forward hook", v6, n)
-		}
-	}
+	c.offloads(t)
 }
 
 // passage is a flow of UDP from inside, packet by packet.

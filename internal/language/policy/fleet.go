@@ -49,6 +49,9 @@ type View struct {
 	Labels  map[string]string
 	Members map[string][]Range // by sets with hosts or guests; those of other names count for nothing
 	Guests  []Guest
+	// Netns is the network namespace of the host that it is about, as ip-netns(8) names it: what
+	// is forwarded there, to and from its guests, which are all of Guests then. "": the host.
+	Netns string
 	// Lists is the folder of what URLs of sets served when the policy was signed; nil: the
 	// host asks for all lists itself.
 	Lists *Word
@@ -58,7 +61,8 @@ type View struct {
 type Guest struct {
 	Pos       Pos
 	Name      string
-	Interface Word // of the host, to which the guest is attached
+	Interface Word // of the host or of Netns, to which the guest is attached
+	Netns     Word `json:",omitzero"` // that the interface is in; "": the host's own
 	Addresses []Range
 	Public    []Range // that lead to it, one address each
 	Labels    map[string]string

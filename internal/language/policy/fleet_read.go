@@ -146,6 +146,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 			f.part(n, name)
 		}
 	}
+	f.ofNamespace()
 	f.rulesOf(fleet.Guests)
 	// The source of a guest with an address of its own is that, whatever else is rewritten.
 	f.policy.NAT = slices.Concat(f.maps, f.policy.NAT)
@@ -156,7 +157,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 
 // part reads a part into the policy, where it is of this host.
 func (f *file) part(n *yaml.Node, name string) {
-	if filepath.Dir(name) == filepath.Join(f.beside(), RulesFolder) {
+	if dir, err := filepath.Rel(f.beside(), filepath.Dir(name)); err == nil && (dir == RulesFolder || dir == NetnsFolder) {
 		return
 	}
 	target, err := f.realPath(name)
@@ -186,6 +187,9 @@ func (f *file) part(n *yaml.Node, name string) {
 	own.unread, own.isFleet, own.files = true, true, []string{name}
 	of := own.file(name, data, append(slices.Clone(f.stack), name))
 	doc := of.parse(data)
+	if view, _ := has(rootOf(doc), "host"); view != nil && f.here != "" {
+		return // the view of the host, read for a network namespace of it
+	}
 	p := Part{Pos: of.Pos(1, 1), File: name}
 	if key, value := has(rootOf(doc), "hosts"); key != nil {
 		p.Pos, p.Selector = of.At(key), of.selector(source.Entry{Key: key, Name: key.Value, Value: value})
@@ -280,6 +284,10 @@ func (f *file) hostView(root *yaml.Node) {
 			}
 		case "guests":
 			v.Guests = f.guestsOf(e.Value)
+		case "netns":
+			if name, ok := f.Text(e.Value, "netns"); ok {
+				v.Netns = name
+			}
 		case "lists":
 			if text, ok := f.Text(e.Value, "lists"); ok {
 				v.Lists = &Word{f.At(e.Value), text}

@@ -446,7 +446,7 @@ func TestGuests(t *testing.T) {
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
 		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
 		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
-		{vms("guests: {enforce: namespace}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward, this is \"namespace\"; write enforce: forward"},
+		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward or namespace, this is \"bridge\"; write enforce: forward, or enforce: namespace"},
 		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public addresses of guests are mapped, this is \"route\"; write public: map"},
 		{vms("guests:"), "parts/60-vms.yaml:2:1: guests is empty; write guests: {enforce: forward}"},
 		{vms("sets: {guests: [192.0.2.1]}"), "parts/60-vms.yaml:2:8: guests are those of the host, and no name in a fleet; use another name"},

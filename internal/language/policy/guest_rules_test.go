@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -77,6 +79,75 @@ func TestGuestRules(t *testing.T) {
 		}
 		if p, err := guestRules(t, text, true, "version: 1\nforward: {rules: [allow smtp to 10.30.0.9]}\n"); err != nil || len(p.Broken) != 1 || p.Broken[0].Kept || forwardTexts(p) != "allow ssh from office to guests" {
 			t.Errorf("%s, with an older text of another address: %v, %+v", rules, err, p)
+		}
+	}
+}
+
+// What stands in a network namespace is what is forwarded to and from its guests, and none of
+// it stands on the host.
+func TestGuestsOfNamespace(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{
+		"fleet.yaml": "version: 1\nfleet: example.net\nparts: [\"*.yaml\", \"*/*.yaml\"]\nsets: {pg: {guests: app=pg, within: 10.30.0.0/16}}\nguests: {public: 203.0.113.0/24}\n",
+		"base.yaml": `version: 1
+ban: 192.0.2.66
+guests: {enforce: namespace, public: map}
+zones: {eth0: {interfaces: eth0}}
+input: {default: drop, rules: [allow ssh]}
+forward: {default: drop, rules: [allow any from guests to any, allow https to pg]}
+nat: [masquerade out eth0]
+expect: [deny telnet, deny telnet to guests on forward]
+`,
+		"guest-rules/vm-1.yaml": "version: 1\nforward: {rules: [allow smtp to me]}\n",
+		"guest-rules/vm-2.yaml": "version: 1\nforward: {rules: [allow imap to me]}\n",
+	}
+	const vm1 = "  vm-1: {interface: tap0, netns: r-1, addresses: 10.30.0.5, public: 203.0.113.5, rules: guest-rules/vm-1.yaml}\n"
+	const vm2 = "  vm-2: {interface: tap0, addresses: 10.30.0.6, public: 203.0.113.6, rules: guest-rules/vm-2.yaml}\n"
+	head := "version: 1\nfleet: %s\nhost: hv-1\nguests:\n"
+	texts["hv-1.yaml"] = strings.Replace(head, "%s", "fleet.yaml", 1) + vm1 + vm2
+	texts["guest-netns/r-1.yaml"] = strings.Replace(head, "%s", "../fleet.yaml", 1) + vm1 + "netns: r-1\n"
+	read := func(name string, texts map[string]string) (*Policy, error) {
+		data := map[string][]byte{}
+		for name, text := range texts {
+			data[name] = []byte(text)
+		}
+		return LoadTexts(name, data)
+	}
+	summary := func(name string) string {
+		p, err := read(name, texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := fmt.Sprint(p.Input != nil, len(p.Ban), len(p.Expect), len(p.Set("guests").Elements))
+		for _, h := range p.Held {
+			out += " " + h.Guest + " by " + h.Text
+		}
+		for _, n := range p.NAT {
+			out += "; " + n.Text
+		}
+		return out + "; " + forwardTexts(p)
+	}
+	for name, want := range map[string]string{
+		"hv-1.yaml":            "true 1 2 2 vm-2 by guests: enforce: namespace; map 203.0.113.6 to 10.30.0.6; masquerade out eth0; allow any from guests; allow https to pg; allow smtp to me; allow imap to me",
+		"guest-netns/r-1.yaml": "false 0 1 1 vm-1 by guests: enforce: namespace; map 203.0.113.5 to 10.30.0.5; allow any from guests; allow https to pg; allow smtp to me",
+	} {
+		if got := summary(name); got != want {
+			t.Errorf("%s:\n%s\n%s", name, got, want)
+		}
+	}
+	for _, c := range []struct{ file, from, to, want string }{
+		{"base.yaml", "namespace", "forward", "hv-1.yaml:5:34: guest vm-1 is in network namespace r-1, and nothing stands there"},
+		{"hv-1.yaml", "r-1", "../r", `hv-1.yaml:5:34: guest vm-1: "../r" is not the name of a network namespace`},
+		{"guest-netns/r-1.yaml", "netns: r-1\n", "netns: r-2\n", "guest-netns/r-1.yaml:5:3: guest vm-1: it is not in network namespace r-2"},
+	} {
+		wrong := maps.Clone(texts)
+		wrong[c.file] = strings.Replace(wrong[c.file], c.from, c.to, 1)
+		name := c.file
+		if name == "base.yaml" {
+			name = "hv-1.yaml"
+		}
+		if _, err := read(name, wrong); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.want, err)
 		}
 	}
 }

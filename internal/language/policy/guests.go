@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -26,6 +25,7 @@ type Held struct {
 	Guest     string
 	Interface Word
 	Addresses []Range
+	Text      string // what says so
 }
 
 // linkSources are what a host sends from before it has an address, and to its neighbours
@@ -44,6 +44,10 @@ func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
 			case "interface":
 				if name, ok := f.Text(k.Value, k.Name); ok {
 					g.Interface = Word{f.At(k.Value), name}
+				}
+			case "netns":
+				if name, ok := f.Text(k.Value, k.Name); ok {
+					g.Netns = Word{f.At(k.Value), name}
 				}
 			case "addresses":
 				g.Addresses = f.addresses(k.Value, k.Name)
@@ -65,7 +69,7 @@ func (f *file) guestsOf(n *yaml.Node) (out []Guest) {
 // checkGuests checks the guests of a view, of a file or not, and makes the set of them.
 func (f *file) checkGuests(guests []Guest) {
 	own := &Set{Pos: f.policy.Fleet.Pos, Name: guestsName, Own: true}
-	interfaces := map[string]*Guest{}
+	interfaces := map[[2]string]*Guest{}
 	var all []claim
 	for i := range guests {
 		g := &guests[i]
@@ -78,8 +82,8 @@ func (f *file) checkGuests(guests []Guest) {
 			}
 			f.fail(at, hint, "guest %s: %s", g.Name, fmt.Sprintf(format, args...))
 		}
-		p := checkInterface(g.Interface.Text)
-		switch other := interfaces[g.Interface.Text]; {
+		p, at := checkInterface(g.Interface.Text), [2]string{g.Netns.Text, g.Interface.Text}
+		switch other := interfaces[at]; {
 		case g.Interface.Text == "":
 			fail(g.Pos, "write interface: NAME", "it has no interface")
 		case p != nil:
@@ -88,10 +92,14 @@ func (f *file) checkGuests(guests []Guest) {
 			fail(g.Interface.Pos, "name one interface", "%s may be more than one interface", g.Interface.Text)
 		case other != nil:
 			fail(g.Interface.Pos, "give each guest an interface", "%s is that of guest %s too", g.Interface.Text, other.Name)
+		case g.Netns.Text != "" && checkHost(g.Netns.Text) != nil:
+			fail(g.Netns.Pos, "write letters, digits, dots, hyphens and _", "%s is not the name of a network namespace", source.Quote(g.Netns.Text))
+		case f.view.Netns != "" && g.Netns.Text != f.view.Netns:
+			fail(g.Pos, "write netns: "+f.view.Netns+", or leave it to its own", "it is not in network namespace %s, which this is of", f.view.Netns)
 		case len(g.Addresses) == 0:
 			fail(g.Pos, "write addresses: [10.30.0.5]", "it has no address")
 		}
-		interfaces[g.Interface.Text] = g
+		interfaces[at] = g
 		for _, r := range slices.Concat(g.Addresses, g.Public) {
 			if r.Pos.Line == 0 {
 				r.Pos = g.Pos
@@ -108,6 +116,34 @@ func (f *file) checkGuests(guests []Guest) {
 	f.claimedTwice(all)
 	f.sets[guestsName] = own
 	f.policy.Sets = append(f.policy.Sets, own)
+}
+
+// guestsHere are the guests whose interfaces are where the policy is of.
+func (f *file) guestsHere() (out []Guest) {
+	if f.policy.Fleet == nil || f.view == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.policy.Fleet.Guests), func(g Guest) bool { return g.Netns.Text != f.view.Netns })
+}
+
+// ofNamespace leaves of a policy what stands in a network namespace of guests: what is
+// forwarded there. All else is the host's.
+func (f *file) ofNamespace() {
+	p := f.policy
+	for _, g := range p.Fleet.Guests {
+		if g.Netns.Text != "" && !f.spaced {
+			at := g.Netns.Pos
+			if at.Line == 0 {
+				at = g.Pos
+			}
+			f.fail(at, "write guests: {enforce: namespace} in a part of this host, or let it be at an interface of the host", "guest %s is in network namespace %s, and nothing stands there", g.Name, g.Netns.Text)
+		}
+	}
+	if f.view == nil || f.view.Netns == "" {
+		return
+	}
+	p.Input, p.Output, p.NAT, p.Ban, p.NeverBan, p.Exceptions = nil, nil, nil, nil, nil, nil
+	p.Expect = slices.DeleteFunc(p.Expect, func(x *Expectation) bool { return x.On != Forward })
 }
 
 // boundGuests holds the addresses of guests to what is signed, which a view is not: whoever has
@@ -170,9 +206,9 @@ func CheckGuest(g Guest) error {
 			return fmt.Errorf("guest %s: %w", g.Name, err)
 		}
 	}
-	_, err := Reading{View: &View{Guests: []Guest{g}}, Texts: map[string][]byte{
+	_, err := Reading{View: &View{Netns: g.Netns.Text, Guests: []Guest{g}}, Texts: map[string][]byte{
 		"fleet.yaml": []byte("version: 1\nfleet: fleet\nparts: part.yaml\nsets: {all: {guests: a, within: [0.0.0.0/0, \"::/0\"]}}\nguests: {public: [0.0.0.0/0, \"::/0\"]}\n"),
-		"part.yaml":  []byte("version: 1\nguests: {enforce: forward, public: map}\n"),
+		"part.yaml":  []byte("version: 1\nguests: {enforce: namespace, public: map}\n"),
 	}}.Load("fleet.yaml")
 	var all Errors
 	if errors.As(err, &all) {
@@ -211,10 +247,7 @@ func (f *file) claimedTwice(all []claim) {
 
 // guests reads what is done for the guests of the hosts of a part.
 func (f *file) guests(e source.Entry) {
-	var of []Guest
-	if f.policy.Fleet != nil {
-		of = f.policy.Fleet.Guests
-	}
+	of := f.guestsHere()
 	keys := f.Known(e.Value, grammar.Of("guests"))
 	if len(keys) == 0 {
 		f.fail(f.At(e.Key), "write guests: {enforce: forward}", "guests is empty")
@@ -223,11 +256,12 @@ func (f *file) guests(e source.Entry) {
 		text, ok := f.Text(k.Value, k.Name)
 		switch {
 		case !ok:
-		case k.Name == "enforce" && text != "forward":
-			f.fail(f.At(k.Value), "write enforce: forward", "guests are held to their addresses by forward, this is %s", source.Quote(text))
+		case k.Name == "enforce" && text != "forward" && text != "namespace":
+			f.fail(f.At(k.Value), "write enforce: forward, or enforce: namespace", "guests are held to their addresses by forward or namespace, this is %s", source.Quote(text))
 		case k.Name == "enforce" && f.Once(k, &f.enforced):
+			f.spaced = text == "namespace"
 			for _, g := range of {
-				f.policy.Held = append(f.policy.Held, Held{f.At(k.Key), g.Name, g.Interface, g.Addresses})
+				f.policy.Held = append(f.policy.Held, Held{f.At(k.Key), g.Name, g.Interface, g.Addresses, "guests: enforce: " + text})
 			}
 		case k.Name == "public" && text != "map":
 			f.fail(f.At(k.Value), "write public: map", "public addresses of guests are mapped, this is %s", source.Quote(text))
@@ -239,9 +273,12 @@ func (f *file) guests(e source.Entry) {
 	}
 }
 
-// RulesFolder is the folder, beside the view of a host, of the rules that guests' owners have
-// written. No part is in it.
-const RulesFolder = "guest-rules"
+// RulesFolder is the folder, beside the file of a fleet, of the rules that guests' owners have
+// written, and NetnsFolder that of views of network namespaces. No part is in them.
+const (
+	RulesFolder = "guest-rules"
+	NetnsFolder = "guest-netns"
+)
 
 // RulesFile is the file in it of a guest.
 func RulesFile(guest string) string { return RulesFolder + "/" + guest + ".yaml" }
@@ -269,8 +306,8 @@ func (f *file) rulesOf(guests []Guest) {
 	}
 }
 
-// beside is the folder of the view, or of the fleet's file where there is none.
-func (f *file) beside() string { return filepath.Dir(cmp.Or(f.here, f.policy.Fleet.File)) }
+// beside is the folder of the fleet's file.
+func (f *file) beside() string { return filepath.Dir(f.policy.Fleet.File) }
 
 // ownSet is the set of a guest's addresses in its owner's rules.
 const ownSet = "me"

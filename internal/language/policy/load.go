@@ -56,6 +56,7 @@ type loader struct {
 	required map[string]bool // names, by parts
 
 	enforced, published Pos    // of what is said of guests
+	spaced              bool   // what is enforced stands in their network namespaces
 	maps                []*NAT // of their public addresses
 
 	scope    []Scope      // of the file that is read; none: it may say everything

@@ -13,7 +13,7 @@ func (c *compiler) held() {
 		return
 	}
 	pair := []program.Field{program.InInterface, program.Source}
-	o := originOf(c.policy.Held[0].Pos, "guests: enforce: forward")
+	o := originOf(c.policy.Held[0].Pos, c.policy.Held[0].Text)
 	sources := program.Set{ID: heldSources, Key: pair, Life: program.Static, Origin: o}
 	var interfaces []string
 	for i := range c.policy.Held {

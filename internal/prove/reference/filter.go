@@ -40,14 +40,13 @@ func (w *walk) held() {
 			continue
 		}
 		own := func(r policy.Range) bool { return r.Range.Contains(w.packet.Source) }
-		text := "guests: enforce: forward"
 		switch {
 		case slices.ContainsFunc(h.Addresses, own):
-			w.step("held", h.Pos, text, w.because("%s is an address of "+h.Guest, w.packet.Source))
+			w.step("held", h.Pos, h.Text, w.because("%s is an address of "+h.Guest, w.packet.Source))
 		case w.packet.Source.IsUnspecified(), w.packet.Source.Is6() && w.packet.Source.IsLinkLocalUnicast():
-			w.step("held", h.Pos, text, w.because("%s is of the link alone, or of who has no address yet", w.packet.Source))
+			w.step("held", h.Pos, h.Text, w.because("%s is of the link alone, or of who has no address yet", w.packet.Source))
 		default:
-			w.ends(policy.Drop, "held", h.Pos, text, w.packet.Source.String()+" is none of "+h.Guest+", which is at "+h.Interface.Text)
+			w.ends(policy.Drop, "held", h.Pos, h.Text, w.packet.Source.String()+" is none of "+h.Guest+", which is at "+h.Interface.Text)
 		}
 	}
 }
