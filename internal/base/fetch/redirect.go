@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 func checkRedirect(req *http.Request, via []*http.Request) error {
@@ -24,7 +25,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 
 // insider keeps a server of the Internet from having something asked of the own network, which
 // it cannot reach itself: services of cloud providers, or of the machine, answer whoever comes
-// from there. It judges addresses as they are connected to, whatever names they have.
+// from there. It judges addresses as they are connected to, whatever names they have; behind a
+// proxy they are those of the proxy, which decides itself where it goes.
 type insider struct {
 	public     atomic.Bool // the first server is of the Internet
 	redirected atomic.Bool
@@ -35,7 +37,7 @@ func (in *insider) client() *http.Client {
 	transport, _ := http.DefaultTransport.(*http.Transport)
 	transport = transport.Clone()
 	transport.DisableKeepAlives = true
-	transport.DialContext = (&net.Dialer{Control: in.control}).DialContext
+	transport.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: in.control}).DialContext // as that of http.DefaultTransport
 	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		in.redirected.Store(true)
 		return checkRedirect(r, via)
@@ -56,7 +58,7 @@ func (in *insider) control(_, address string, _ syscall.RawConn) error {
 		return nil
 	}
 	if to, err := netip.ParseAddrPort(address); err != nil || own(to.Addr()) {
-		return fmt.Errorf("redirected to %s, which is of an own network", address)
+		return fmt.Errorf("redirected to %s, a private address", address)
 	}
 	return nil
 }

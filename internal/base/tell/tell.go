@@ -1,5 +1,5 @@
-// Package tell is how people outside hear of something: by a line in the journal of systemd,
-// and by JSON that is sent to a URL. Callers: the agent's alerts, and the notices of a fleet.
+// Package tell sends messages to people outside: lines to the journal of systemd, and JSON to a
+// webhook. Callers: the agent's alerts, and the notices of a fleet.
 package tell
 
 import (
@@ -37,13 +37,13 @@ type Hook struct {
 	Roots         *x509.CertPool // who may certify it; nil: whom the machine trusts
 }
 
-// Post sends a JSON text, and says the status of the answer. No connection is kept, and nobody
-// is followed to elsewhere. The error holds neither the URL, which may have a secret, nor words
+// Post sends a JSON text, and says the status of the answer. No connection is kept, and
+// redirects are not followed. The error holds neither the URL, which may have a secret, nor words
 // of the answer.
 func (h Hook) Post(ctx context.Context, text []byte) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(text))
 	if err != nil {
-		return "", err
+		return "", withoutURL(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if h.Authorization != "" {
@@ -54,11 +54,8 @@ func (h Hook) Post(ctx context.Context, text []byte) (string, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	answer, err := client.Do(r)
-	if failed := (*url.Error)(nil); errors.As(err, &failed) {
-		err = failed.Err
-	}
 	if err != nil {
-		return "", err
+		return "", withoutURL(err)
 	}
 	defer answer.Body.Close()
 	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16)
@@ -67,6 +64,13 @@ func (h Hook) Post(ctx context.Context, text []byte) (string, error) {
 		return said, fmt.Errorf("it answers %s", said)
 	}
 	return said, nil
+}
+
+func withoutURL(err error) error {
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }
 
 // Printable leaves out what a terminal obeys, line breaks among it: others choose the names of

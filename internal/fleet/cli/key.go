@@ -131,7 +131,8 @@ key signs counts for nothing from then on.
 The new key of root or policy is made as a file in --keys, or is the one of --new. After
 the key of policies was replaced, "sluice-controller sign" with the new one signs the
 list of bundles anew. The new key of snapshot, timestamp or live is made in the folder
-of the controller, which takes it up with the next publish.
+of the controller, which takes it up with the next publish. Where there is no such folder
+any more, it begins one: see docs/how-to/controller-lost.md.
 
 ca replaces the controller's own certification authority, by the offline key that
 --ca-key names, and needs no root key: hosts renew their certificates as they end.
@@ -183,7 +184,7 @@ func rotate(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	key, file, err := replacement(cmd, name)
+	key, file, err := replacement(cmd, r, name)
 	if err != nil {
 		return err
 	}
@@ -221,13 +222,16 @@ func withoutDropped(cmd *cobra.Command, name string, keys []ed25519.PublicKey) (
 }
 
 // replacement makes or reads the new key of a role; file is where it was put.
-func replacement(cmd *cobra.Command, name string) (key ed25519.PublicKey, file string, err error) {
+func replacement(cmd *cobra.Command, r *trust.Repository, name string) (key ed25519.PublicKey, file string, err error) {
 	flag := func(name string) string { s, _ := cmd.Flags().GetString(name); return s }
 	if name != "root" && name != "policy" {
 		if flag("dir") == "" {
 			return nil, "", fmt.Errorf("--dir says where the controller's keys are")
 		}
 		made, err := trust.NewKey()
+		if err == nil {
+			err = begun(flag("dir"), r)
+		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -248,6 +252,19 @@ func replacement(cmd *cobra.Command, name string) (key ed25519.PublicKey, file s
 		}
 		return operator.NewKeyFile(dir, name, passphrase)
 	}
+}
+
+// begun has a controller's folder begin where there is none, as after its machine was lost: it
+// goes on from the first root.json, by those that follow, with the next publish.
+func begun(dir string, r *trust.Repository) error {
+	if _, err := trust.OpenOnline(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	m, err := r.Metadata()
+	if err != nil {
+		return err
+	}
+	return trust.NewOnline(dir, m.Roots[0])
 }
 
 func rotateCA(cmd *cobra.Command, r *trust.Repository) error {

@@ -64,7 +64,8 @@ func newNoticesTest() *cobra.Command {
 		Use:   "test",
 		Short: "Send a notice to each receiver, and say what each answered",
 		Long: `Has the controller send a notice to each receiver of its notices.yaml, to all at once, and
-says what each answered. What a receiver hears of, "only", does not matter here.
+says what each answered. What a receiver hears of, "only", does not matter here. It wants the
+role admin, one test is sent in 20 seconds, and the audit has each.
 
 Exit status: 0 each took it, 1 one did not, or there is none, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller notices test",

@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
 )
 
 // TestNotices: the file is checked, a receiver that takes nothing is named, and what is wrong is
@@ -45,12 +48,33 @@ func TestNotices(t *testing.T) {
 		t.Error(out)
 	}
 	defer f.serve(t)()
-	out, _ = run(t, 1, "notices", "test", "--dir", f.dir)
-	has(t, out, "fine  took it", "gone  failed", "connection refused")
 	var tested api.TestedNotices
 	out, _ = run(t, 1, "notices", "test", "--dir", f.dir, "--json")
 	ok(t, json.Unmarshal([]byte(out), &tested))
-	if r := tested.Receivers; len(r) != 2 || r[0].Failure != "" || r[0].Said != "200 OK" || r[1].Failure == "" {
+	if r := tested.Receivers; len(r) != 2 || r[0].Failure != "" || r[0].Said != "200 OK" || !strings.Contains(r[1].Failure, "connection refused") {
 		t.Error(out)
 	}
+	_, errOut = run(t, 2, "notices", "test", "--dir", f.dir)
+	has(t, errOut, "a test was sent just now")
+
+	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(f.dir, "fleet.db"))
+	ok(t, err)
+	defer s.Close()
+	ok(t, s.ChangeNotices(t.Context(), []store.Notice{{Kind: "halted", Subject: "7", Text: "roll-out 7 is halted\nfor now", Since: time.Now().Add(-time.Hour)}}, nil))
+	deadline := time.Now().Add(time.Minute)
+	for !strings.Contains(out, "heard by fine (begins ") || !strings.Contains(out, "gone: dial tcp") {
+		if time.Now().After(deadline) {
+			t.Fatal(out)
+		}
+		out, _ = run(t, 1, "notices", "--dir", f.dir)
+	}
+	has(t, out, `roll-out 7 is halted\u000afor now`, "since 1h0m", "fine  fine   webhook at", "1 message sent, the last", "gone  fails  webhook at 127.0.0.1:1", "connection refused; since", "1 notice waiting, tried again in")
+	open, err := s.Notices(t.Context(), false)
+	ok(t, err)
+	open[0].Gone, open[0].Ended = time.Now(), time.Now()
+	ok(t, s.ChangeNotices(t.Context(), nil, open))
+	out, _ = run(t, 1, "notices", "--dir", f.dir)
+	has(t, out, "nothing is wrong that people hear of")
+	out, _ = run(t, 1, "notices", "--all", "--dir", f.dir)
+	has(t, out, "roll-out 7 is halted", "ended ")
 }

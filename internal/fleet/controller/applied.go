@@ -26,7 +26,7 @@ type applied struct {
 // taken is what a host has said of them.
 type taken struct {
 	speaks bool      // its program knows them
-	joined time.Time // when it connected here last
+	joined time.Time // when it connected here last, by the clock of the database
 	said   wire.LiveApplied
 	at     time.Time
 }
@@ -51,11 +51,11 @@ func (a *applied) get(host string) *taken {
 }
 
 // joins is what a host that has connected says that it has.
-func (a *applied) joins(host string, has *wire.Living, now time.Time) {
+func (a *applied) joins(host string, has *wire.Living, now, database time.Time) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	t := a.get(host)
-	t.at, t.joined = now, now
+	t.at, t.joined = now, database
 	if t.speaks = has != nil; t.speaks && *has != t.said.Living {
 		t.said = wire.LiveApplied{Living: *has}
 	}

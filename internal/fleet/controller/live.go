@@ -64,6 +64,13 @@ type part struct {
 // now is the database's. It is called with the mutex.
 func (l *living) now() time.Time { return l.at.Now.Add(time.Since(l.read)) }
 
+// clock is now.
+func (l *living) clock() time.Time {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.now()
+}
+
 // behind is what was told that a host lacks which is at a number; none where it has to be
 // given the whole.
 func (l *living) behind(after int64) ([]trust.Living, bool) {

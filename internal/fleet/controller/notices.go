@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// noticeEvery is how often it is looked what is wrong, and who has to hear of it.
+	// noticeEvery is how often the controller compares what is wrong with the open notices.
 	noticeEvery = 2 * time.Second
 	// quiet is how long something has to be away until it has ended: what comes and goes is one
 	// notice.
 	quiet = 5 * time.Minute
-	// takenBack is how long a roll-out is told of that was taken back, however quickly.
+	// takenBack is how long a roll-out counts as halted after it was taken back, so that none is
+	// missed between two looks.
 	takenBack = time.Minute
-	// listFails is after how long a list is told of that cannot be renewed.
+	// listFails is how long a list must have failed: one failed request is no news.
 	listFails = 15 * time.Minute
-	// certificatesEvery is how often it is looked when the certificates of hosts end.
+	// certificatesEvery is how often the database is asked when the certificates of hosts end.
 	certificatesEvery = time.Minute
 )
 
@@ -50,6 +51,7 @@ type noticing struct {
 	certificates map[string]time.Time // when those of hosts end
 	read         time.Time            // when that was looked up
 	told         map[string]*outcome  // since the controller began, by receiver
+	tested       time.Time            // when receivers were sent a test last
 }
 
 type outcome struct{ sent, failed int64 }

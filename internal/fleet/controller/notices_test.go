@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +86,7 @@ func newHook(t *testing.T) *hook {
 	return h
 }
 
-// mailbox is a real server of mail, as a backend and as its sessions.
+// mailbox is a real mail server, as a backend and as its sessions.
 type mailbox struct{ heard }
 
 func (b *mailbox) NewSession(*smtp.Conn) (smtp.Session, error) { return b, nil }
@@ -134,7 +132,6 @@ func TestNotices(t *testing.T) {
 	box, mailAt := newMailbox(t)
 	printed := &heard{}
 	f := newFleet(t, "example.net")
-	ok(t, f.stop())
 	var err error
 	f.notices, err = notices.Parse("notices.yaml", fmt.Appendf(nil, `version: 1
 receivers:
@@ -146,13 +143,7 @@ receivers:
 `, web.URL, pager.URL, deaf.URL, mailAt), func(text string) { printed.add(text) })
 	ok(t, err)
 	f.ahead = &atomic.Int64{}
-	second := *f
-	second.dir, second.address = filepath.Join(t.TempDir(), "second"), ""
-	ok(t, os.CopyFS(second.dir, os.DirFS(f.dir)))
-	f.run()
-	second.client = api.NewClient(second.dir)
-	second.run()
-	t.Cleanup(func() { ok(t, second.stop()) })
+	second := f.second()
 
 	events := f.events(f.client, "")
 	f.until("the stream", func() bool { return len(events.all("reset")) == 1 })
@@ -218,8 +209,25 @@ receivers:
 		r := receiver("web")
 		return r.Failure == "it answers 503 Service Unavailable" && r.Waiting == 1 && r.Sent == 1
 	})
-	if r := receiver("deaf"); r.Sent > 0 || deaf.asked.Load() != 1 {
+	if r := receiver("deaf"); r.Sent > 0 || deaf.asked.Load() == 0 {
 		t.Errorf("%+v, asked %d times", r, deaf.asked.Load())
+	}
+
+	// A test goes to all, is in the audit, and is no way to send many: one at a time.
+	begun := deaf.asked.Load()
+	tested := make(chan error, 1)
+	go func() {
+		_, err := second.client.TestNotices(t.Context())
+		tested <- err
+	}()
+	f.until("the test is sent", func() bool { return deaf.asked.Load() > begun && pager.count("test test example.net") == 1 })
+	if _, err := second.client.TestNotices(t.Context()); kind(err) != wire.KindBusy {
+		t.Errorf("a second test meanwhile: %v", err)
+	}
+	audit, err := f.controller.Store.Audit(t.Context(), 0, 1000)
+	ok(t, err)
+	if n := slices.IndexFunc(audit, func(e store.Entry) bool { return e.What == "notices.test" && strings.HasPrefix(e.Who, "operator:") }); n < 0 {
+		t.Errorf("the test is not in the audit: %+v", audit)
 	}
 	ok(t, f.stop())
 	f.run()
@@ -269,6 +277,10 @@ receivers:
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
+	}
+	ok(t, <-tested)
+	if !second.controller.noticing.mayTest(f.now()) { // the clock has gone on
+		t.Error("no other test may be sent")
 	}
 	if pager.count("drift") > 0 {
 		t.Errorf("%q", pager.lines)

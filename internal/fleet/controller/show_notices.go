@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/notices"
@@ -65,9 +67,31 @@ func (c *Controller) receivers() (all []*notices.Receiver) {
 	return all
 }
 
+// testEvery is how often receivers are sent a test, longer than one takes.
+const testEvery = notices.MostTime + 5*time.Second
+
+// mayTest says whether it is time for another test, which the caller then sends.
+func (n *noticing) mayTest(now time.Time) bool {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	if !n.tested.IsZero() && now.Sub(n.tested) < testEvery {
+		return false
+	}
+	n.tested = now
+	return true
+}
+
 // TestNotices tells all receivers at once, so that one that hangs holds up no other.
 func (o operator) TestNotices(w http.ResponseWriter, r *http.Request) {
 	all, now := o.receivers(), o.Now()
+	if !o.noticing.mayTest(now) {
+		busy(w, fmt.Sprintf("a test was sent just now: one is sent in %s at most", testEvery))
+		return
+	}
+	if err := o.Store.NoticesTested(r.Context(), as(r).Who, len(all)); err != nil {
+		o.done(w, nil, err)
+		return
+	}
 	out := &api.TestedNotices{Receivers: make([]api.TestedReceiver, len(all))}
 	m := notices.NewMessage(o.Fleet(), []notices.Notice{{Event: notices.Test, Kind: "test", Subject: o.Fleet(), Text: "a test, which " + as(r).Who + " asked for", Since: now}})
 	var telling sync.WaitGroup

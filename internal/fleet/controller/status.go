@@ -162,7 +162,7 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	if message := c.signed(); message != nil {
 		c.hub.Tell(host, hub.Trust, message)
 	}
-	c.applied.joins(host, hello.Living, now)
+	c.applied.joins(host, hello.Living, now, c.living.clock())
 	c.tellLiving(host, hello.Living)
 	c.tell(context.Background(), host)
 	if hello.Facts != "" && hello.Facts != c.statuses.read(host).facts {

@@ -44,6 +44,7 @@ type Receiver struct {
 	mail *mailbox
 	// print is where lines go that no journal takes; it is of neither hook nor mail.
 	print func(text string)
+	most  time.Duration // that it may take for a message; 0: MostTime
 }
 
 // What the file may have at most.
@@ -197,7 +198,7 @@ func (c *Config) kinds(n *yaml.Node) []Kind {
 		case !slices.Contains(Kinds(), text):
 			c.file.Fail(c.file.At(k), "known are "+strings.Join(Kinds(), ", "), "%s is no kind of notice%s", source.Quote(text), source.DidYouMean(text, Kinds()))
 		case slices.Contains(out, Kind(text)):
-			c.file.Fail(c.file.At(k), "", "%s stands twice in only", text)
+			c.file.Fail(c.file.At(k), "", "%s is listed twice in only", text)
 		default:
 			out = append(out, Kind(text))
 		}
@@ -209,7 +210,7 @@ func (c *Config) kinds(n *yaml.Node) []Kind {
 func (c *Config) text(n *yaml.Node, what string) string {
 	text, ok := c.file.Text(n, what)
 	if ok && (utf8.RuneCountInString(text) > mostText || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })) {
-		c.file.Fail(c.file.At(n), "write letters, digits, signs and blanks, 1,000 at most", "%s is not a plain text", what)
+		c.file.Fail(c.file.At(n), "write printable characters, 1,000 at most", "%s is not a plain text", what)
 		return ""
 	}
 	return text
@@ -254,7 +255,7 @@ func (c *Config) roots(n *yaml.Node) *x509.CertPool {
 	return pool
 }
 
-// ports of servers of mail, by how they are spoken to.
+// ports of mail servers, by the encryption.
 var ports = map[string]int{"starttls": 587, "implicit": 465, "none": 25}
 
 func (c *Config) mailbox(n *yaml.Node) *mailbox {
@@ -313,7 +314,7 @@ func (c *Config) server(n *yaml.Node, how string) (host string, port int) {
 		}
 	}
 	if _, err := url.Parse("smtp://" + net.JoinHostPort(host, "25")); err != nil || host == "" || strings.ContainsAny(host, "/@[] ") || port < 1 && ports[how] > 0 {
-		c.file.Fail(c.file.At(n), "write a name or an address, and :PORT where it is another one", "%s is not a server of mail", source.Quote(text))
+		c.file.Fail(c.file.At(n), "write a name or an address, and :PORT where it is another one", "%s is not a mail server", source.Quote(text))
 	}
 	return host, port
 }

@@ -53,9 +53,9 @@ var grammar = &source.Language{Title: "Sluice notices", Names: namePattern, Shap
 	{
 		Name: "mail", What: "mail", Doc: "A mail holds all that is new, and each address gets the same one.",
 		Keys: []source.Key{
-			{Name: "server", Shape: "server", Doc: "The server that takes it.", Required: true},
+			{Name: "server", Shape: "server", Doc: "The mail server.", Required: true},
 			{Name: "tls", Shape: "tls", Doc: "How it is encrypted; `starttls` when left out."},
-			{Name: "ca", Shape: "path", Doc: "A file with certificates of who may certify the server; those that the machine trusts when left out."},
+			{Name: "ca", Shape: "path", Doc: "A file of CA certificates (PEM) that the server's certificate must chain to; those that the machine trusts when left out."},
 			{Name: "user", Shape: "text", Doc: "Who logs in; nobody when left out. Not with `tls: none`."},
 			{Name: "password", Shape: "text", Doc: "With what."},
 			{Name: "from", Shape: "address", Doc: "The sender.", Required: true},
@@ -64,11 +64,11 @@ var grammar = &source.Language{Title: "Sluice notices", Names: namePattern, Shap
 		Examples: []string{"{server: 'mail.example.net:587', user: sluice, password: correct-horse, from: 'Sluice <sluice@example.net>', to: [ops@example.net]}"},
 	},
 	{Name: "server", What: "a server", Doc: "Its name or address, and a port where it is not that of `tls`: 587 of `starttls`, 465 of `implicit`, 25 of `none`.", Text: source.AnyText(), Examples: []string{"mail.example.net", "'mail.example.net:2525'", "'[2001:db8::25]:25'"}},
-	{Name: "tls", What: "tls", Doc: "`starttls` begins it in the connection, and gives up where the server does not offer it; `implicit` begins with it; `none` sends everything in the clear.", Text: source.OneOf("starttls", "implicit", "none"), Examples: []string{"starttls", "implicit"}},
+	{Name: "tls", What: "tls", Doc: "`starttls` upgrades the connection by STARTTLS, and gives up where the server does not offer it; `implicit` speaks TLS from the first byte; `none` sends everything in the clear.", Text: source.OneOf("starttls", "implicit", "none"), Examples: []string{"starttls", "implicit"}},
 	{Name: "addresses", What: "addresses", Doc: "100 at most.", Text: source.AnyText(), List: "address", Examples: []string{"ops@example.net", "[ops@example.net, night@example.net]"}},
 	{Name: "address", What: "a mail address", Doc: "A mail address, or a name with it in angle brackets.", Text: source.AnyText(), Examples: []string{"ops@example.net", "'Sluice <sluice@example.net>'"}},
 	{
-		Name: "webhook", What: "a webhook", Doc: "A status from 200 to 299 says that it was taken. Nobody is followed to elsewhere.",
+		Name: "webhook", What: "a webhook", Doc: "A status from 200 to 299 says that it was taken. Redirects are not followed.",
 		Keys: []source.Key{
 			{Name: "url", Shape: "url", Doc: "Where it is sent.", Required: true},
 			{Name: "authorization", Shape: "text", Doc: "The header of that name, such as `Bearer …`."},
@@ -78,7 +78,7 @@ var grammar = &source.Language{Title: "Sluice notices", Names: namePattern, Shap
 	},
 	{Name: "url", What: "a URL", Doc: "A URL of http or https.", Text: source.Matching("^https?://"), Examples: []string{"https://alerts.example.net/sluice"}},
 	{Name: "journal", What: "journal", Doc: "`true`.", Text: source.Boolean(), Examples: []string{"true"}},
-	{Name: "text", What: "a text", Doc: "Letters, digits, signs and blanks, 1,000 at most.", Text: source.AnyText(), Examples: []string{"sluice"}},
+	{Name: "text", What: "a text", Doc: "Printable characters, 1,000 at most.", Text: source.AnyText(), Examples: []string{"sluice"}},
 	{Name: "path", What: "a path", Doc: "A file, relative to this one.", Text: source.AnyText(), Examples: []string{"mail-ca.pem"}},
 	{Name: "kinds", What: "kinds", Doc: "One of them, or more.", Text: source.AnyText(), List: "kind", Examples: []string{"halted", "[halted, drift]"}},
 	{

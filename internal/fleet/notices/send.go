@@ -1,6 +1,7 @@
 package notices
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -111,7 +112,8 @@ func (r *Receiver) Wants(k Kind) bool {
 
 // Send tells a receiver, within MostTime, and says what it answered.
 func (r *Receiver) Send(ctx context.Context, m Message) (said string, err error) {
-	ctx, stop := context.WithTimeout(ctx, MostTime)
+	most := cmp.Or(r.most, MostTime)
+	ctx, stop := context.WithTimeout(ctx, most)
 	defer stop()
 	switch {
 	case r.mail != nil:
@@ -126,7 +128,7 @@ func (r *Receiver) Send(ctx context.Context, m Message) (said string, err error)
 	}
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			return "", fmt.Errorf("it took longer than %s", MostTime)
+			return "", fmt.Errorf("it took longer than %s", most)
 		}
 		return "", errors.New(Line(err.Error()))
 	}
@@ -156,7 +158,7 @@ func (r *Receiver) journal(m Message) string {
 	return said
 }
 
-// mailbox is a server of mail, and to whom it sends.
+// mailbox is a mail server, and to whom it sends.
 type mailbox struct {
 	host           string
 	port           int

@@ -80,11 +80,17 @@ func (s *Store) ChangeNotices(ctx context.Context, begun, changed []Notice) erro
 }
 
 // PruneNotices forgets those that ended before a time, and all that ended but the newest most.
+// The one with the highest number stays, so that no number comes again.
 func (s *Store) PruneNotices(ctx context.Context, before time.Time, most int64) error {
 	return s.write(ctx, func(t *tx) error {
-		_, err := t.do(`delete from notice where ended <> 0 and (ended < $1 or number <= (select max(number) from notice) - $2)`, column(before), most)
+		_, err := t.do(`delete from notice where ended <> 0 and (ended < $1 or number <= (select max(number) from notice) - $2) and number < (select max(number) from notice)`, column(before), most)
 		return err
 	})
+}
+
+// NoticesTested puts into the audit that somebody sent a test to the receivers.
+func (s *Store) NoticesTested(ctx context.Context, who string, receivers int) error {
+	return s.write(ctx, func(t *tx) error { return t.tell(who, "notices.test", map[string]any{"receivers": receivers}) })
 }
 
 // Receivers are those who were ever told, or were to be, by name.

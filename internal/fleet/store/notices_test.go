@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,7 +84,15 @@ func TestNotices(t *testing.T) {
 		is(t, "prune", s.PruneNotices(ctx, now.Add(time.Hour), 100), nil)
 		same(t, "kept", len(good[[]Notice](t)(s.Notices(ctx, true))), 2)
 		same(t, "told", len(good[[]Told](t)(s.Told(ctx))), 0)
-		is(t, "prune", s.PruneNotices(context.WithoutCancel(ctx), now, 0), nil)
+		is(t, "prune", s.PruneNotices(ctx, now, 0), nil)
 		same(t, "open ones stay", len(good[[]Notice](t)(s.Notices(ctx, false))), 2)
+		last := all[2]
+		last.Gone, last.Ended = now, now
+		is(t, "end", s.ChangeNotices(ctx, nil, []Notice{last}), nil)
+		is(t, "prune", s.PruneNotices(ctx, now.Add(time.Hour), 0), nil)
+		is(t, "begin", s.ChangeNotices(ctx, []Notice{begins}, nil), nil)
+		if open := good[[]Notice](t)(s.Notices(ctx, false)); open[len(open)-1].Number != last.Number+1 {
+			t.Errorf("a number comes again: %+v", open)
+		}
 	})
 }

@@ -281,6 +281,8 @@ create table offered (
 );
 create index offered_at on offered (at);
 create index offered_host on offered (host);
+`, `
+create index notice_told_notice on notice_told (notice);
 `}
 
 // schemaTable has one row, the version of the tables.
