@@ -944,7 +944,7 @@ type AllowsParams struct {
 	// After Those behind this ID.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; a thousand unless given.
+	// Limit How many at most; a thousand unless given
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
@@ -965,7 +965,7 @@ type BansParams struct {
 	// After Those behind this ID.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; a thousand unless given.
+	// Limit How many at most; a thousand unless given
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
@@ -986,7 +986,7 @@ type GuestsParams struct {
 	// After Those whose ids come behind this one.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; 1000 unless given.
+	// Limit How many at most; 1000 unless given
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
@@ -1019,7 +1019,7 @@ type RequestsParams struct {
 
 // RolloutsParams defines parameters for Rollouts.
 type RolloutsParams struct {
-	// Limit How many at most; a hundred unless given.
+	// Limit How many at most; a hundred unless given
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 

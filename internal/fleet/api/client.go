@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -129,6 +130,9 @@ func (c *Client) Guest(ctx context.Context, id string) (*Guest, error) {
 
 // PutGuest makes a guest, changes it or moves it.
 func (c *Client) PutGuest(ctx context.Context, id string, g NewGuest) (*Guest, error) {
+	if g.Addresses == nil {
+		g.Addresses = []netip.Addr{}
+	}
 	return ask[Guest](ctx, c, http.MethodPut, "/api/v1/guests/"+url.PathEscape(id), g)
 }
 

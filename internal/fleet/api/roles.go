@@ -23,10 +23,11 @@ func (r Role) Includes(asked Role) bool {
 // Operation is what a caller may ask for.
 type Operation struct {
 	ID      string
-	Pattern string // as http.ServeMux has it: the method, a blank, the path
-	Role    Role   // the least that may
-	Within  bool   // a role for the hosts of a selector is enough: the answer is of those
-	Approve string // as approve of fleet.yaml names it; "": it needs no second person
+	Pattern string         // as http.ServeMux has it: the method, a blank, the path
+	Role    Role           // the least that may
+	Within  bool           // a role for the hosts of a selector is enough: the answer is of those
+	Longest map[string]int // of parameters of the query, in characters
+	Approve string         // as approve of fleet.yaml names it; "": it needs no second person
 }
 
 //go:embed openapi.yaml
@@ -44,10 +45,16 @@ var Operations = sync.OnceValue(func() map[string]Operation {
 func operations(text []byte) (map[string]Operation, error) {
 	var is struct {
 		Paths map[string]map[string]struct {
-			ID      string `yaml:"operationId"`
-			Role    Role   `yaml:"x-sluice-role"`
-			Hosts   string `yaml:"x-sluice-hosts"`
-			Approve string `yaml:"x-sluice-approve"`
+			ID         string `yaml:"operationId"`
+			Role       Role   `yaml:"x-sluice-role"`
+			Hosts      string `yaml:"x-sluice-hosts"`
+			Approve    string `yaml:"x-sluice-approve"`
+			Parameters []struct {
+				Name, In string
+				Schema   struct {
+					MaxLength int `yaml:"maxLength"`
+				}
+			}
 		} `yaml:"paths"`
 	}
 	if err := yaml.Unmarshal(text, &is); err != nil {
@@ -60,7 +67,13 @@ func operations(text []byte) (map[string]Operation, error) {
 				return nil, fmt.Errorf("openapi.yaml: %s of %s says by no x-sluice-role who may ask it", method, path)
 			}
 			pattern := strings.ToUpper(method) + " " + path
-			all[pattern] = Operation{o.ID, pattern, o.Role, o.Hosts == "within", o.Approve}
+			longest := map[string]int{}
+			for _, p := range o.Parameters {
+				if p.In == "query" && p.Schema.MaxLength > 0 {
+					longest[p.Name] = p.Schema.MaxLength
+				}
+			}
+			all[pattern] = Operation{ID: o.ID, Pattern: pattern, Role: o.Role, Within: o.Hosts == "within", Longest: longest, Approve: o.Approve}
 		}
 	}
 	return all, nil

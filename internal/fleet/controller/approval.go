@@ -134,8 +134,12 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 	}
 	var text []byte
 	if body != nil {
-		var fine bool
-		if text, fine = strictly(w, r, body); !fine {
+		err := strictly(http.MaxBytesReader(w, r.Body, mostSuspended), body)
+		if err == nil {
+			text, err = json.Marshal(body) // what people are shown is what is read then
+		}
+		if err != nil {
+			wire.Fail(w, wrong("the request is wrong, or has more than the %d bytes of one that waits for approval: %v", mostSuspended, err))
 			return
 		}
 	}
@@ -152,22 +156,6 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 		return
 	}
 	wire.Answer(w, http.StatusAccepted, shownRequest(kept, true))
-}
-
-// strictly reads a body and writes it anew, or answers why not.
-func strictly(w http.ResponseWriter, r *http.Request, into any) ([]byte, bool) {
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostSuspended))
-	body.DisallowUnknownFields()
-	err := body.Decode(into)
-	var text []byte
-	if err == nil {
-		text, err = json.Marshal(into)
-	}
-	if err != nil {
-		wire.Fail(w, wrong("the request is wrong, or has more than the %d bytes of one that waits for approval: %v", mostSuspended, err))
-		return nil, false
-	}
-	return text, true
 }
 
 // isAnother says that two are not one: neither is the other, nor was made by the other, nor both

@@ -27,6 +27,11 @@ const (
 	// mostAllows leaves room among the 256 that a host has at a time for its own.
 	mostAllows = 128
 	mostWho    = 200 // bytes of the name of who does it
+
+	mostWhat    = 128 // bytes
+	mostService = 256
+	mostReason  = 200
+	mostSeconds = 10 * 365 * 24 * 60 * 60
 )
 
 // banBounds are what the newest bundle lets the controller ban and let in.
@@ -74,6 +79,12 @@ func (o operator) hold(w http.ResponseWriter, r *http.Request, kind string) {
 func (c *Controller) holdAll(ctx context.Context, by caller, kind string, asked api.NewHoldings) (*api.Held, error) {
 	if n := len(asked.Entries); n == 0 || n > mostHolds {
 		return nil, wrong("there are %d entries, and 1 to %d may be", n, mostHolds)
+	}
+	for _, e := range append([]api.NewHolding{{What: "all", ForSeconds: asked.ForSeconds, Reason: asked.Reason}}, asked.Entries...) {
+		if e.What == "" || len(e.What) > mostWhat || len(e.Service) > mostService || len(e.Reason) > mostReason || e.ForSeconds < 0 || e.ForSeconds > mostSeconds {
+			return nil, wrong("%.40q of service %.40q for %d s: an entry has 1 to %d bytes, its service %d, its reason %d, and a time of at most %d s",
+				e.What, e.Service, e.ForSeconds, mostWhat, mostService, mostReason, mostSeconds)
+		}
 	}
 	of, err := by.hosts(asked.Hosts)
 	if err != nil {
@@ -352,6 +363,10 @@ func (o operator) Living(w http.ResponseWriter, r *http.Request, params api.Livi
 			o.done(w, nil, wrong("hosts: %v", err))
 			return
 		}
+	}
+	if params.Seq < 0 {
+		wire.Fail(w, wrong("seq is %d, below 0", params.Seq))
+		return
 	}
 	of, err := o.standing(r.Context(), params.Seq, "", params.Hosts, as(r).Hosts)
 	o.done(w, of, err)

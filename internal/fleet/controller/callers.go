@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
@@ -127,6 +130,11 @@ func local(conn net.Conn) caller {
 func (c *Controller) operations() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if others := methods(mux, r); len(others) > 0 {
+			w.Header().Set("Allow", strings.Join(others, ", "))
+			wire.Answer(w, http.StatusMethodNotAllowed, wrong("%.200s has no %.40s, and has %s", r.URL.Path, r.Method, english.List(others)))
+			return
+		}
 		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("a controller has no %s %.200s", r.Method, r.URL.Path), Kind: wire.KindNotFound})
 	})
 	api.HandlerWithOptions(operator{c}, api.StdHTTPServerOptions{
@@ -158,6 +166,12 @@ func (c *Controller) operations() http.Handler {
 			wire.Fail(w, unpermitted("%s has the role %s for hosts of %s, and this is of all hosts", who.Who, who.Role, who.Hosts))
 			return
 		}
+		for name, values := range r.URL.Query() {
+			if most, has := o.Longest[name]; has && utf8.RuneCountInString(values[0]) > most {
+				wire.Fail(w, wrong("%s has more than %d characters", name, most))
+				return
+			}
+		}
 		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 		if wants, err := c.wantsApproval(r, o); err != nil || wants {
 			if err != nil {
@@ -173,6 +187,18 @@ func (c *Controller) operations() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// methods are those by which a path can be asked.
+func methods(mux *http.ServeMux, r *http.Request) (all []string) {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		other := *r
+		other.Method = method
+		if _, pattern := mux.Handler(&other); pattern != "/" && pattern != "" {
+			all = append(all, method)
+		}
+	}
+	return all
 }
 
 // commands is the server of the socket.

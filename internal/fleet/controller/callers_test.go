@@ -57,3 +57,35 @@ func TestEachOperationWantsItsRole(t *testing.T) {
 		t.Errorf("what there is not: %d", status)
 	}
 }
+
+// TestWhatTheDocumentDoesNotAllow is refused, by what a program can tell it by.
+func TestWhatTheDocumentDoesNotAllow(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	handler := f.controller.operations()
+	for _, test := range []struct {
+		method, path, body string
+		status             int
+		allow              string
+	}{
+		{"TRACE", "/api/v1/status", "", http.StatusMethodNotAllowed, "GET, HEAD"},
+		{"PATCH", "/api/v1/guests/a", "", http.StatusMethodNotAllowed, "GET, HEAD, PUT, DELETE"},
+		{"PUT", "/metrics", "", http.StatusMethodNotAllowed, "GET, HEAD"},
+		{"GET", "/api/v1/none", "", http.StatusNotFound, ""},
+		{"GET", "/api/v1/living?seq=-1", "", http.StatusBadRequest, ""},
+		{"GET", "/api/v1/audit?limit=0", "", http.StatusOK, ""},
+		{"GET", "/api/v1/audit?limit=-1", "", http.StatusBadRequest, ""},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": ["` + strings.Repeat("0", 65) + `"]}`, http.StatusBadRequest, ""},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": null}`, http.StatusBadRequest, ""},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": []} x`, http.StatusBadRequest, ""},
+		{"POST", "/api/v1/blobs/missing", `{"hashes": []}`, http.StatusOK, ""},
+		{"GET", "/api/v1/bans?after=" + strings.Repeat("0", 65), "", http.StatusBadRequest, ""},
+	} {
+		r := httptest.NewRequest(test.method, test.path, strings.NewReader(test.body))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{Who: "user:erika", Role: api.Admin})))
+		if w.Code != test.status || w.Header().Get("Allow") != test.allow {
+			t.Errorf("%s %s: %d, allow %q: %s", test.method, test.path, w.Code, w.Header().Get("Allow"), w.Body)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -43,13 +44,35 @@ func (c *Controller) listen() (net.Listener, error) {
 
 // in reads a request, or answers why not.
 func in[T any](w http.ResponseWriter, r *http.Request) (v T, fine bool) {
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, api.MostRequest))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&v); err != nil {
-		wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the request is wrong: %v", err), Kind: wire.KindBadRequest})
+	if err := strictly(http.MaxBytesReader(w, r.Body, api.MostRequest), &v); err != nil {
+		wire.Fail(w, wrong("the request is wrong: %v", err))
 		return v, false
 	}
 	return v, true
+}
+
+// strictly reads one value of JSON that has no key and no null that is not known.
+func strictly(body io.Reader, into any) error {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows the value")
+	}
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		switch token, err := d.Token(); {
+		case err != nil:
+			return nil //nolint:nilerr // it was read before, and ends here
+		case token == nil:
+			return fmt.Errorf("null at byte %d is no value: leave the key out", d.InputOffset())
+		}
+	}
 }
 
 // done answers with what came of it.
@@ -140,6 +163,16 @@ func (o operator) Missing(w http.ResponseWriter, r *http.Request) {
 	asked, fine := in[api.Hashes](w, r)
 	if !fine {
 		return
+	}
+	if asked.Hashes == nil {
+		wire.Fail(w, wrong("hashes is missing"))
+		return
+	}
+	for _, hash := range asked.Hashes {
+		if err := wire.CheckSHA256(hash); err != nil {
+			wire.Fail(w, wrong("%v", err))
+			return
+		}
 	}
 	missing, err := o.Store.MissingBlobs(r.Context(), asked.Hashes)
 	if missing == nil {

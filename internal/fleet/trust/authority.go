@@ -45,15 +45,17 @@ func NewCA(fleet string, now time.Time) (certificate, key []byte, err error) {
 }
 
 // NewIntermediate makes the CA of a controller, whose certificates are good for hosts and
-// controllers of this fleet alone.
+// controllers of this fleet alone. The offline CA's follows it: most programs believe no
+// chain that does not end in a certificate of itself.
 func NewIntermediate(fleet string, caCertificate, caKey []byte, now time.Time) (certificate, key []byte, err error) {
 	ca, err := decodeAuthority(caCertificate, caKey)
 	if err != nil {
 		return nil, nil, err
 	}
-	return newAuthority(ca, &x509.Certificate{
+	certificate, key, err = newAuthority(ca, &x509.Certificate{
 		Subject: pkix.Name{CommonName: fleet + " controller CA"}, NotAfter: now.Add(intermediateFor), MaxPathLenZero: true,
 	}, fleet, now)
+	return append(certificate, encodeCertificate(ca.certificate.Raw)...), key, err
 }
 
 func newAuthority(parent *authority, template *x509.Certificate, fleet string, now time.Time) (certificate, key []byte, err error) {

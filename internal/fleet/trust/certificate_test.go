@@ -262,3 +262,22 @@ func manyLabels(n int) map[string]string {
 	}
 	return all
 }
+
+// TestPrivateCAIsWhole: ca.pem is all that a program needs which believes no chain that does not
+// end in a certificate of itself.
+func TestPrivateCAIsWhole(t *testing.T) {
+	t.Parallel()
+	ca, caKey, err := NewCA("example.net", time.Now())
+	ok(t, err)
+	text, _, err := NewIntermediate("example.net", ca, caKey, time.Now())
+	ok(t, err)
+	var all []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		ok(t, err)
+		all = append(all, c)
+	}
+	if len(all) != 2 || all[0].CheckSignatureFrom(all[1]) != nil || all[1].CheckSignatureFrom(all[1]) != nil {
+		t.Errorf("%d certificates, of which the last is not the end of the chain", len(all))
+	}
+}
