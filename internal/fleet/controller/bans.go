@@ -328,7 +328,7 @@ func (o operator) holds(w http.ResponseWriter, r *http.Request, kind, what, afte
 		if err != nil {
 			break
 		}
-		is := holdingOf(e)
+		is := unnamed(as(r), holdingOf(e))
 		if is.Proved, is.Of = count(e); is.Of > 0 || as(r).Hosts == nil {
 			out.Entries = append(out.Entries, is)
 		}
@@ -352,7 +352,7 @@ func (o operator) one(w http.ResponseWriter, r *http.Request, kind, id string) {
 		o.done(w, nil, err)
 		return
 	}
-	is := holdingOf(found)
+	is := unnamed(as(r), holdingOf(found))
 	is.Proved, is.Of = of.Proved, len(of.Hosts)
 	o.done(w, &api.HoldingOn{Entry: is, Hosts: of.Hosts}, nil)
 }

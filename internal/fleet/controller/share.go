@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
+	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
@@ -20,6 +22,7 @@ import (
 
 const (
 	shareEvery  = time.Second
+	shareAgain  = 5 * time.Second // where there was no room for all
 	shareWithin = time.Hour
 	// What one host has waiting here, and counted within shareWithin, at most: the newest.
 	mostUnoffered = 1000
@@ -87,16 +90,27 @@ func (o *offers) again(all []store.Offer) {
 
 // shareBans bans on all hosts what limits of several have banned.
 func (c *Controller) shareBans(ctx context.Context) {
+	full, said, looked := true, false, time.Time{} // the controller before may have left some
 	for range ticks(ctx, shareEvery) {
 		all := c.offers.take(mostHolds)
-		if len(all) == 0 {
+		again := full && time.Since(looked) >= shareAgain
+		if len(all) == 0 && !again {
 			continue
 		}
-		err := c.shareThese(ctx, all)
+		if again {
+			looked = time.Now()
+		}
+		err := c.shareThese(ctx, all, again)
 		c.answered(err)
-		if err == nil || ctx.Err() != nil {
+		noRoom := errors.Is(err, store.ErrTooLarge)
+		if noRoom || again && err == nil {
+			full = noRoom
+		}
+		if err == nil || ctx.Err() != nil || noRoom && said {
+			said = said && full
 			continue
 		}
+		said = noRoom
 		if !store.Answered(err) {
 			c.offers.again(all)
 		}
@@ -106,7 +120,9 @@ func (c *Controller) shareBans(ctx context.Context) {
 	}
 }
 
-func (c *Controller) shareThese(ctx context.Context, all []store.Offer) error {
+// shareThese bans what enough hosts have by now, of these or of all that they told of: the
+// error is ErrTooLarge where there is no room for more.
+func (c *Controller) shareThese(ctx context.Context, these []store.Offer, all bool) error {
 	if len(c.view.Load().bundles) == 0 {
 		return nil // no host can have been told to share
 	}
@@ -115,7 +131,7 @@ func (c *Controller) shareThese(ctx context.Context, all []store.Offer) error {
 		return err
 	}
 	share := p.Fleet.ShareBans
-	offered, err := c.Store.Offer(ctx, all, shareWithin, share.After, mostOffered)
+	offered, err := c.Store.Offer(ctx, these, all, shareWithin, share.After, mostOffered)
 	if err != nil || len(offered) == 0 {
 		return err
 	}
@@ -127,8 +143,8 @@ func (c *Controller) shareThese(ctx context.Context, all []store.Offer) error {
 		if err != nil {
 			return err
 		}
-		whats = append(whats, o.What)
 		if never.Overlaps(addrset.Of(what)) || p.MayBan(what, share.For) != nil {
+			whats = append(whats, o.What)
 			continue
 		}
 		is := trust.Living{
@@ -140,13 +156,38 @@ func (c *Controller) shareThese(ctx context.Context, all []store.Offer) error {
 		}
 		holds = append(holds, store.Hold{Living: store.Living(is), For: share.For})
 	}
-	if _, err := c.Store.Hold(ctx, sharer, max(1, p.Fleet.Bans.Max/shareOf), true, holds); err != nil {
-		if errors.Is(err, store.ErrTooLarge) {
-			return fmt.Errorf("half of the bans that the fleet lets its controller hold are there: %w", err)
-		}
-		return err
+	held, err := c.holdShared(ctx, max(1, p.Fleet.Bans.Max/shareOf), holds)
+	for _, h := range holds[:held] {
+		whats = append(whats, h.What)
 	}
-	return c.Store.Unoffer(ctx, whats)
+	return errors.Join(err, c.Store.Unoffer(ctx, whats))
+}
+
+// holdShared bans in order, as many as there is room for.
+func (c *Controller) holdShared(ctx context.Context, most int, holds []store.Hold) (held int, err error) {
+	for n := len(holds); held < len(holds); {
+		some := holds[held:min(held+n, len(holds))]
+		_, err := c.Store.Hold(ctx, sharer, most, true, some)
+		switch {
+		case err == nil:
+			held += len(some)
+		case errors.Is(err, store.ErrTooLarge) && len(some) > 1:
+			n = len(some) / 2
+		case errors.Is(err, store.ErrTooLarge):
+			return held, fmt.Errorf("limits hold half of the bans that the fleet lets its controller hold, or people do: %w", err)
+		default:
+			return held, err
+		}
+	}
+	return held, nil
+}
+
+// unnamed leaves hosts out of a reason, for who may not know of all.
+func unnamed(by caller, h api.Holding) api.Holding {
+	if by.Hosts != nil && h.Who == sharer {
+		h.Reason, _, _ = strings.Cut(h.Reason, ":")
+	}
+	return h
 }
 
 // sharedReason names hosts, within what a reason has.
@@ -174,7 +215,9 @@ func (c *Controller) never(p *policy.Policy) addrset.Set {
 	}
 	v := c.view.Load()
 	for _, h := range v.hosts {
-		addresses(h.Addresses)
+		if h.Revoked.IsZero() {
+			addresses(h.Addresses)
+		}
 	}
 	for _, g := range v.guests {
 		addresses(slices.Concat(g.Addresses, g.Public))

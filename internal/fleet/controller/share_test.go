@@ -43,7 +43,7 @@ func TestShareBans(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
 	f.text += "bans: {max: 20, for: 7d, widest: [24, 48]}\nshare-bans: {after: 3 hosts, for: 2h}\n"
-	f.addresses = map[string][]netip.Addr{"web-1": {netip.MustParseAddr("198.51.100.11")}}
+	f.addresses = map[string][]netip.Addr{"web-1": {netip.MustParseAddr("198.51.100.11")}, "web-5": {netip.MustParseAddr("198.51.100.55")}}
 	token := f.token(map[string]string{"role": "web"}, 6)
 	hosts := make([]*bearer, 6)
 	join := func(i int) {
@@ -95,10 +95,10 @@ func TestShareBans(t *testing.T) {
 	}
 
 	// The third host.
-	hosts[3].tell("203.0.113.77/32", "2001:db8:1::/64")
-	hosts[4].tell("2001:db8:1::/64")
-	hosts[2].tell("2001:db8:1::/64")
-	f.until("it is banned", func() bool { return len(f.shared()) == 5 })
+	hosts[3].tell("203.0.113.77/32", "2001:db8:1::/64", "198.51.100.55/32") // that one was revoked
+	hosts[4].tell("2001:db8:1::/64", "198.51.100.55/32")
+	hosts[2].tell("2001:db8:1::/64", "198.51.100.55/32")
+	f.until("it is banned", func() bool { return len(f.shared()) == 6 })
 	is := f.shared()["203.0.113.77"]
 	if length := is.Expires.Sub(is.Made); is.Reason != "limits of 3 hosts: web-1, web-2 and web-3" || length != 2*time.Hour || is.Hosts != "" {
 		t.Errorf("%+v", is)
@@ -129,10 +129,29 @@ func TestShareBans(t *testing.T) {
 		hosts[i].tell(many...)
 	}
 	f.until("the bound", func() bool { text, _ := f.notes.Load().(string); return strings.Contains(text, "half of the bans") })
-	if n := len(f.shared()); n > 10 {
-		t.Errorf("limits have banned %d of 20", n)
+	if n := len(f.shared()); n != 10 {
+		t.Errorf("there are %d, and room for 10", n)
 	}
+	for what := range f.shared() { // and where somebody makes room, the next one has it
+		_, err := f.client.Unban(t.Context(), api.Lift{What: []string{what}})
+		ok(t, err)
+		break
+	}
+	f.until("there are 10 again", func() bool { return len(f.shared()) == 10 })
 	banned(t, f, api.NewHoldings{}, "198.18.1.1")
+
+	// Who may not know of all hosts is told of none by a reason.
+	token1, _, err := f.access(f.client, "ann", api.Operator, "host=web-1")
+	ok(t, err)
+	all, err := f.elsewhere(token1).Bans(t.Context(), "", "")
+	ok(t, err)
+	one, err := f.elsewhere(token1).OneBan(t.Context(), all.Entries[0].Id)
+	ok(t, err)
+	for _, e := range append(all.Entries, one.Entry) {
+		if e.Who == sharer && e.Reason != "limits of 3 hosts" {
+			t.Errorf("%+v", e)
+		}
+	}
 
 	// A fleet that does not share any more.
 	f.text = strings.Replace(f.text, "share-bans", "# share-bans", 1)

@@ -21,10 +21,10 @@ type Offered struct {
 }
 
 // Offer keeps what limits of hosts have banned, the newest of each host up to most, and says
-// what of it limits of so many hosts have by now, which were told of within a time and are
+// what of it, or of all that was kept, limits of so many hosts have by now, which were told of within a time and are
 // not revoked. Of one host each ban counts once. A host that is not known, or was revoked,
 // is passed over.
-func (s *Store) Offer(ctx context.Context, offers []Offer, within time.Duration, after, most int) (out []Offered, err error) {
+func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within time.Duration, after, most int) (out []Offered, err error) {
 	rows := make([][]any, len(offers))
 	whats, hosts := map[string]bool{}, map[string]bool{}
 	for i, o := range offers {
@@ -37,6 +37,10 @@ func (s *Store) Offer(ctx context.Context, offers []Offer, within time.Duration,
 	named, err := list(slices.Sorted(maps.Keys(whats)))
 	if err != nil {
 		return nil, err
+	}
+	every := 0
+	if all {
+		every = 1
 	}
 	by, err := list(slices.Sorted(maps.Keys(hosts)))
 	if err != nil {
@@ -78,8 +82,8 @@ func (s *Store) Offer(ctx context.Context, offers []Offer, within time.Duration,
 			last.Hosts = append(last.Hosts, host)
 			return nil
 		}, `select o.what, o.host from offered o join host h on h.id = o.host where h.revoked = 0 and o.what in
-			(select x.what from offered x join host y on y.id = x.host where y.revoked = 0 and x.what in NAMES($1) group by x.what having count(*) >= $2)
-			order by o.what, o.host`, named, after)
+			(select x.what from offered x join host y on y.id = x.host where y.revoked = 0 and ($3 = 1 or x.what in NAMES($1)) group by x.what having count(*) >= $2)
+			order by o.what, o.host`, named, after, every)
 	})
 }
 

@@ -23,7 +23,7 @@ func TestOffers(t *testing.T) {
 				host, what, _ := strings.Cut(text, " ")
 				all = append(all, Offer{What: what, Host: host})
 			}
-			got := good[[]Offered](t)(s.Offer(ctx, all, time.Hour, 2, 3))
+			got := good[[]Offered](t)(s.Offer(ctx, all, false, time.Hour, 2, 3))
 			same(t, strings.Join(of, ", "), fmt.Sprint(got), want)
 		}
 		offer("[]", "web-1 a", "web-1 a", "stranger a")
@@ -31,6 +31,7 @@ func TestOffers(t *testing.T) {
 		offer("[{a [web-1 web-2]}]", "web-2 a", "web-2 b")
 		offer("[]", "web-3 c")                        // a is not asked about
 		offer("[{a [web-1 web-2 web-3]}]", "web-3 a") // it counts on until it is forgotten
+		same(t, "of all", fmt.Sprint(good[[]Offered](t)(s.Offer(ctx, nil, true, time.Hour, 2, 3))), "[{a [web-1 web-2 web-3]}]")
 		if err := s.Unoffer(ctx, []string{"a"}); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestOffersAtOnce(t *testing.T) {
 		whole := 0
 		for _, host := range hosts {
 			all.Go(func() {
-				got, err := s.Offer(t.Context(), []Offer{{"a", host}, {"b", host}}, time.Hour, len(hosts), 10)
+				got, err := s.Offer(t.Context(), []Offer{{"a", host}, {"b", host}}, false, time.Hour, len(hosts), 10)
 				if err != nil {
 					t.Error(err)
 				}
