@@ -159,7 +159,7 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, ours); err != nil {
 			return err
 		}
-		lacking = len(slices.DeleteFunc(slices.Clone(out.Hosts), func(h api.HostStanding) bool { return enforced(h) }))
+		lacking = unenforced(out.Hosts)
 	}
 	if command.JSON(cmd) {
 		if err := command.PrintJSON(cmd.OutOrStdout(), out); err != nil {
@@ -197,17 +197,15 @@ func printHeld(w io.Writer, done string, out *heldJSON) {
 			fmt.Fprintf(w, "    %s\n", command.PlainName(strings.TrimRight(line, "\n")))
 		}
 	}
-	if out.Hosts == nil {
-		return
+	if out.Hosts != nil {
+		printProved(w, out.Hosts)
 	}
-	proved := 0
-	for _, h := range out.Hosts {
-		if h.State == api.LiveProved {
-			proved++
-		}
-	}
-	fmt.Fprintf(w, "enforced and proved on %d of %s\n", proved, english.Plural(len(out.Hosts), "host"))
-	printStanding(w, slices.DeleteFunc(slices.Clone(out.Hosts), func(h api.HostStanding) bool { return h.State == api.LiveProved }))
+}
+
+func printProved(w io.Writer, hosts []api.HostStanding) {
+	lacking := slices.DeleteFunc(slices.Clone(hosts), func(h api.HostStanding) bool { return h.State == api.LiveProved })
+	fmt.Fprintf(w, "enforced and proved on %d of %s\n", len(hosts)-len(lacking), english.Plural(len(hosts), "host"))
+	printStanding(w, lacking)
 }
 
 // shownRefusals bounds what is said of a long input.
@@ -245,6 +243,11 @@ var liveColours = map[api.LiveState]string{
 // enforced says that nobody has to wait for a host: it enforces it, or is not there.
 func enforced(h api.HostStanding) bool {
 	return h.State == api.LiveProved || h.State == api.LiveOffline
+}
+
+// unenforced is on how many hosts one would have to wait for it.
+func unenforced(hosts []api.HostStanding) int {
+	return len(slices.DeleteFunc(slices.Clone(hosts), enforced))
 }
 
 // How often a controller is asked how far hosts are, and how long a host may say that it
@@ -288,7 +291,7 @@ func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int6
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w; it holds all the same\nhint: sluice-controller bans ID says on which hosts", context.Cause(ctx))
+			return nil, fmt.Errorf("%w; the controller goes on with it all the same\nhint: sluice-controller bans ID says on which hosts", context.Cause(ctx))
 		case <-time.After(hostsAskedEvery):
 		}
 	}

@@ -28,12 +28,13 @@ func newUnban() *cobra.Command {
 		Short: "Lift bans of the fleet",
 		Long: `Lifts the bans of the fleet that lie within addresses, prefixes and ranges;
 "sluice-controller unban 0.0.0.0/0 ::/0" lifts every one. With --hosts only those are lifted
-that were made for this selector. A host's own bans stay.
+that were made for this selector. A host's own bans stay. With --wait the command ends when
+every host that is online has read its kernel back without them.
 
 What is lifted is read as by "ban".
 
-Exit status: 0 lifted, 1 some of it or all was not banned and the rest is lifted, 2 bad use,
-or it failed.`,
+Exit status: 0 lifted, with --wait on each host that is online; 1 some of it or all was not
+banned and the rest is lifted, or a host has not lifted it; 2 bad use, or it failed.`,
 		Example: "  sluice-controller unban 203.0.113.7 -m 'it was us'\n  sluice-controller unban 0.0.0.0/0 ::/0 --hosts role=web",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +60,8 @@ func newDisallow() *cobra.Command {
 		Long: `Lifts what the fleet lets in within an address, a prefix or a range: that for one service,
 or without SERVICE all. Connections that began under it go on.
 
-Exit status: 0 lifted, 1 it was not let in, 2 bad use, or it failed.`,
+Exit status: 0 lifted, with --wait on each host that is online; 1 it was not let in, or a host
+has not lifted it; 2 bad use, or it failed.`,
 		Example: "  sluice-controller disallow 203.0.113.7 ssh",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,6 +80,13 @@ func addLifting(cmd *cobra.Command) {
 	addController(cmd)
 	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` for the audit")
 	cmd.Flags().String("hosts", "", "what was made for this `SELECTOR` alone")
+	cmd.Flags().Bool("wait", false, "wait until each host that is online has it lifted in its kernel")
+}
+
+// liftedJSON is what unban and disallow print with --json.
+type liftedJSON struct {
+	api.Lifted
+	Hosts []api.HostStanding `json:"hosts,omitempty"` // with --wait
 }
 
 // lifting has it lifted, and says what came of it.
@@ -88,7 +97,7 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 	c := controllerOf(cmd)
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
-	out := api.Lifted{Lifted: []api.Holding{}}
+	out := liftedJSON{Lifted: api.Lifted{Lifted: []api.Holding{}}}
 	for some := range slices.Chunk(in.What, holdsAtOnce) {
 		part := in
 		part.What = some
@@ -97,7 +106,13 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 			return hinted(err)
 		}
 		out.Seq = max(out.Seq, made.Seq)
-		out.Lifted, out.NotThere = append(out.Lifted, made.Lifted...), append(out.NotThere, made.NotThere...)
+		out.Lifted.Lifted, out.NotThere = append(out.Lifted.Lifted, made.Lifted...), append(out.NotThere, made.NotThere...)
+	}
+	if waits, _ := cmd.Flags().GetBool("wait"); waits && len(out.Lifted.Lifted) > 0 {
+		var err error
+		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, nil); err != nil {
+			return err
+		}
 	}
 	if command.JSON(cmd) {
 		if err := command.PrintJSON(cmd.OutOrStdout(), out); err != nil {
@@ -105,8 +120,8 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 		}
 	} else {
 		w := cmd.OutOrStdout()
-		if len(out.Lifted) > 0 {
-			fmt.Fprintf(w, "lifted %s\n", english.Plural(len(out.Lifted), noun))
+		if n := len(out.Lifted.Lifted); n > 0 {
+			fmt.Fprintf(w, "lifted %s\n", english.Plural(n, noun))
 		}
 		for i, text := range out.NotThere {
 			if i == shownRefusals {
@@ -115,8 +130,11 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 			}
 			fmt.Fprintf(w, "no %s of the fleet lies within %s\n", noun, text)
 		}
+		if out.Hosts != nil {
+			printProved(w, out.Hosts)
+		}
 	}
-	if len(out.NotThere) > 0 {
+	if len(out.NotThere) > 0 || unenforced(out.Hosts) > 0 {
 		return command.ErrFound
 	}
 	return nil

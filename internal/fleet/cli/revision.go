@@ -24,7 +24,8 @@ type revision struct {
 
 // checkOut takes a revision out of git, into a folder that Close removes: what git makes of it
 // for whoever works on that revision, with the attributes that it has itself. "git archive"
-// would leave out what these name.
+// would leave out what these name. It is as large as what is checked out already, so nothing
+// bounds it.
 func checkOut(ctx context.Context, dir, name string) (*revision, error) {
 	hash, err := git(ctx, dir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
