@@ -36,18 +36,18 @@ type content struct {
 	sha256    string // of the manifest
 	size      int64
 
-	mutex   sync.Mutex
-	news    map[string][]string // hashes, for hosts that are alike and run the same
-	read    bool                // what follows is known
-	groups  []group
-	lists   []liveList
-	public  addrset.Set                // that may lead to guests
-	words   map[string]map[string]bool // by the path of a file
-	unions  map[string][]string        // of which sets a set is made
-	used    map[string][]group         // by the class of a host
-	fleet   *policy.Fleet              // nil: not read yet
-	at      int64                      // classes are of the hosts of this revision
-	classes map[string]string
+	mutex             sync.Mutex
+	news              map[string][]string // hashes, for hosts that are alike and run the same
+	read              bool                // what follows is known
+	groups            []group
+	lists             []liveList
+	addresses, public addrset.Set                // that guests may have
+	words             map[string]map[string]bool // by the path of a file
+	unions            map[string][]string        // of which sets a set is made
+	used              map[string][]group         // by the class of a host
+	fleet             *policy.Fleet              // nil: not read yet
+	at                int64                      // classes are of the hosts of this revision
+	classes           map[string]string
 }
 
 // everyone is a selector that matches every host.

@@ -334,6 +334,8 @@ func TestGuestsRefused(t *testing.T) {
 	f.text += "sets: {api: {guests: app=api, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}, db: {guests: app=db, within: [10.31.0.0/16]}}\nguests: {public: [203.0.113.0/24]}\n"
 	f.listens("hv-1", nil)
 	f.given(map[string]string{"": "input: {default: drop}\nforward: {default: drop, rules: [allow any from api to any]}\n"})
+	ok(t, f.controller.Store.SetAddresses(t.Context(), "host:hv-1", "hv-1", []netip.Addr{netip.MustParseAddr("10.30.0.1")}))
+	ok(t, f.controller.refresh(t.Context()))
 	good := func() api.NewGuest {
 		return api.NewGuest{Host: "hv-1", Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr("10.30.0.5")}, Labels: map[string]string{"app": "api"}}
 	}
@@ -345,7 +347,8 @@ func TestGuestsRefused(t *testing.T) {
 		want   string
 	}{
 		"outside of within":   {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.31.0.5") }, "10.31.0.5 is not within what set api may hold, which its labels put it into: 10.30.0.0/16, 2001:db8:30::/48"},
-		"within no set":       {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.32.0.5") }, "10.32.0.5 is within no set by guests of the newest policy"},
+		"within no set":       {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.32.0.5") }, "10.32.0.5 is within no set by guests of bundle 1"},
+		"a host's own":        {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.30.0.1") }, "is an address of host hv-1"},
 		"the host's":          {"vm-2", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.MustParseAddr("198.51.100.9")} }, "198.51.100.9 may lead to no guest"},
 		"another's address":   {"vm-2", func(g *api.NewGuest) { g.Interface = "tap1" }, "address 10.30.0.5: taken by another: guest vm-1"},
 		"another's interface": {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.30.0.6") }, "interface tap0 of host hv-1: taken by another: guest vm-1"},

@@ -53,16 +53,16 @@ func groupsOf(p *policy.Policy) (groups []group, err error) {
 	return groups, nil
 }
 
-// groups are those of a bundle, and what may lead to guests by it, which never change.
-func (c *Controller) groups(ctx context.Context, bundle int64) (groups []group, public addrset.Set, err error) {
+// groups are those of a bundle, with what guests may have by it, which never change.
+func (c *Controller) groups(ctx context.Context, bundle int64) (groups []group, addresses, public addrset.Set, err error) {
 	of, err := c.contents.of(ctx, c.Store, bundle)
 	if err != nil {
-		return nil, addrset.Set{}, err
+		return nil, addresses, public, err
 	}
 	of.mutex.Lock()
 	defer of.mutex.Unlock()
 	err = c.readGroups(ctx, of)
-	return of.groups, of.public, err
+	return of.groups, of.addresses, of.public, err
 }
 
 // readGroups is called with the mutex.
@@ -80,7 +80,7 @@ func (c *Controller) readGroups(ctx context.Context, of *content) error {
 	if of.lists, err = liveListsOf(p, &of.manifest); err != nil {
 		return err
 	}
-	_, of.public = p.GuestBounds()
+	of.addresses, of.public = p.GuestBounds()
 	of.words = map[string]map[string]bool{}
 	for path, text := range texts {
 		if path == of.manifest.FleetFile.Path {

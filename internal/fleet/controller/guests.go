@@ -134,6 +134,9 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 		if !a.IsValid() || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
 			return wrong("guest %s: %s is no address of a guest", g.ID, a)
 		}
+		if slices.Contains(v.hosts[g.Host].Addresses, a) {
+			return wrong("guest %s: %s is an address of host %s", g.ID, a, g.Host)
+		}
 	}
 	if err := policy.CheckGuest(ofLanguage(&g)); err != nil {
 		return wrong("%v", err)
@@ -144,18 +147,33 @@ func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) err
 	if len(v.bundles) == 0 {
 		return nil
 	}
-	groups, public, err := c.groups(ctx, newest(v))
+	// Its host judges it by the bundle that runs there, and sets by any that may come.
+	bundles := []int64{newest(v)}
+	if now := v.desired[g.Host].Bundle; now != 0 && now != bundles[0] {
+		bundles = append(bundles, now)
+	}
+	for _, bundle := range bundles {
+		if err := c.checkBounds(ctx, bundle, &g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkBounds says why a guest is outside of what a bundle lets guests have.
+func (c *Controller) checkBounds(ctx context.Context, bundle int64, g *store.Guest) error {
+	groups, addresses, public, err := c.groups(ctx, bundle)
 	if err != nil {
 		return err
 	}
 	for _, a := range g.Addresses {
-		if !slices.ContainsFunc(groups, func(set group) bool { return set.guests != nil && set.holds(a) }) {
-			return wrong("guest %s: %s is within no set by guests of the newest policy", g.ID, a)
+		if !addresses.Contains(a) {
+			return wrong("guest %s: %s is within no set by guests of bundle %d", g.ID, a, bundle)
 		}
 	}
 	for _, a := range g.Public {
 		if !public.Contains(a) {
-			return wrong("guest %s: %s may lead to no guest: guests of fleet.yaml says what may, in public", g.ID, a)
+			return wrong("guest %s: %s may lead to no guest by bundle %d: guests of fleet.yaml says what may, in public", g.ID, a, bundle)
 		}
 	}
 	for i := range groups {

@@ -106,6 +106,7 @@ func Resolve(p *policy.Policy, opt Options) (*Resolved, error) {
 		r.set(s)
 	}
 	r.users()
+	r.guests()
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}

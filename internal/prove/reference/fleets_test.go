@@ -197,7 +197,7 @@ func (g generator) view() *policy.View {
 		}
 	}
 	if addresses := some("203.0.113.7", "203.0.113.200", "198.51.100.77"); len(addresses) > 0 {
-		v.Guests = append(v.Guests, policy.Guest{Name: "vm-2", Interface: policy.Word{Text: "wan0"}, Addresses: addresses})
+		v.Guests = append(v.Guests, policy.Guest{Name: "vm-2", Interface: policy.Word{Text: "dmz0"}, Addresses: addresses})
 	}
 	return v
 }
