@@ -364,16 +364,23 @@ func (m *Member) takeEntries(ctx context.Context, b *trust.Bans, entries []trust
 	}
 	until := make(map[string]time.Time, len(last))
 	change.Set = make([]LivingItem, 0, len(last))
-	for _, id := range slices.Sorted(maps.Keys(last)) {
-		is, err := m.item(last[id], labels)
+	m.lives.mu.Lock()
+	clock := m.lives.clock
+	m.lives.mu.Unlock()
+	for i := range entries {
+		e := &entries[i]
+		if last[e.ID] != e {
+			continue
+		}
+		is, err := m.item(e, labels, &clock)
 		if err != nil {
 			return err
 		}
 		if is == nil {
-			change.Lift = append(change.Lift, id)
+			change.Lift = append(change.Lift, e.ID)
 			continue
 		}
-		until[id] = is.Until
+		until[e.ID] = is.Until
 		change.Set = append(change.Set, *is)
 	}
 	out, err := m.Engine.Live(ctx, &change)
@@ -397,7 +404,7 @@ func (m *Member) takeEntries(ctx context.Context, b *trust.Bans, entries []trust
 }
 
 // item is what an entry is for this host; nil where it is lifted, or for others.
-func (m *Member) item(e *trust.Living, labels map[string]string) (*LivingItem, error) {
+func (m *Member) item(e *trust.Living, labels map[string]string, clock *dbClock) (*LivingItem, error) {
 	if e.Kind == trust.LivingUnban || e.Kind == trust.LivingDisallow {
 		return nil, nil
 	}
@@ -411,9 +418,7 @@ func (m *Member) item(e *trust.Living, labels map[string]string) (*LivingItem, e
 	if err != nil {
 		return nil, err
 	}
-	m.lives.mu.Lock()
-	until := m.lives.clock.until(e.Expires)
-	m.lives.mu.Unlock()
+	until := clock.until(e.Expires)
 	if longest := Now().Add(e.Expires.Sub(e.Made)); until.After(longest) { // the database's clock was set back
 		until = longest
 	}

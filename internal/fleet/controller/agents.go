@@ -284,14 +284,22 @@ func (is *issues) allow(host string, now time.Time) bool {
 	return l.AllowN(now, 1)
 }
 
-// stream is the life of a host's stream.
+// stream begins the life of a host's stream, in a goroutine of its own: that of the request has
+// a stack that a handshake fitted on, and holds the request.
 func (c *Controller) stream(w http.ResponseWriter, r *http.Request, host string) {
 	conn, err := wire.Accept(w, r)
 	if err != nil {
 		return
 	}
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
-	_ = c.hub.Serve(conn, host, from.Addr().Unmap())
+	go func() {
+		defer func() { // as package http does for a request
+			if p := recover(); p != nil {
+				c.Note(fmt.Errorf("the stream of %s has ended: %v", host, p))
+			}
+		}()
+		_ = c.hub.Serve(conn, host, from.Addr().Unmap())
+	}()
 }
 
 // names are those of addresses, without ports.

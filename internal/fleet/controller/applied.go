@@ -11,6 +11,7 @@ import (
 	"sluice/internal/base/selector"
 	"sluice/internal/base/sorting"
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
 )
@@ -70,6 +71,23 @@ func (a *applied) says(host string, m *wire.LiveApplied, now time.Time) taken {
 	t.speaks, t.said, t.at = true, *m, now
 	a.unsaid[host] = true
 	return before
+}
+
+// behind says that most of the hosts that are connected and know bans have not said yet that
+// they have got to a number.
+func (a *applied) behind(online map[string]hub.Presence, seq int64) bool {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	all, there := 0, 0
+	for host := range online {
+		if t := a.of[host]; t != nil && t.speaks {
+			all++
+			if t.said.Living.Seq >= seq {
+				there++
+			}
+		}
+	}
+	return 2*there < all
 }
 
 // keep writes what hosts have said into the database.

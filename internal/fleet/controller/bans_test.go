@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -543,4 +544,38 @@ func TestBansOfSomeHosts(t *testing.T) {
 	if len(left.Entries) != 2 {
 		t.Errorf("left: %+v", left)
 	}
+}
+
+// TestBehind: hosts that have left, or know no bans, hold no batch up.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	var a applied
+	a.init()
+	now := time.Now()
+	online := map[string]hub.Presence{}
+	joins := func(host string, has *wire.Living) {
+		online[host] = hub.Presence{}
+		a.joins(host, has, now, now)
+	}
+	says := func(host string, seq int64) {
+		a.says(host, &wire.LiveApplied{Living: wire.Living{Incarnation: 1, Seq: seq}}, now)
+	}
+	is := func(want bool) {
+		t.Helper()
+		if a.behind(online, 7) != want {
+			t.Errorf("behind: %v", !want)
+		}
+	}
+	is(false)
+	for _, host := range []string{"a", "b", "c"} {
+		joins(host, &wire.Living{Incarnation: 1, Seq: 6})
+	}
+	joins("old", nil)
+	says("a", 7)
+	is(true)
+	delete(online, "c")
+	is(false)
+	says("b", 8)
+	joins("c", &wire.Living{Incarnation: 1, Seq: 6})
+	is(false)
 }

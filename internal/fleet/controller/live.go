@@ -17,10 +17,14 @@ import (
 )
 
 // Bans go out so soon after the first of them, and later while they keep coming: each batch
-// costs a message to each host and its answer.
+// costs a message to each host, a signature that it verifies, and its answer. Where most hosts
+// have not answered the batch before, the next one waits so long for them besides, and has more
+// in it.
 const (
 	leastGather = 20 * time.Millisecond
 	mostGather  = 500 * time.Millisecond
+	mostBehind  = time.Second
+	lookBehind  = 100 * time.Millisecond
 )
 
 const (
@@ -104,6 +108,11 @@ func (c *Controller) live(ctx context.Context) {
 				gather = leastGather
 			}
 			pause(ctx, gather)
+			if gather == mostGather {
+				for end := time.Now().Add(mostBehind); time.Now().Before(end) && ctx.Err() == nil && c.applied.behind(c.hub.Online(), at.Seq); {
+					pause(ctx, lookBehind)
+				}
+			}
 			err = c.follows(ctx)
 		}
 		if ctx.Err() != nil {

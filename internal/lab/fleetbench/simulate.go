@@ -47,7 +47,7 @@ type simulation struct {
 }
 
 // gcPercent lets the heap of all agents grow: each would have a small one of its own.
-const gcPercent = 400
+const gcPercent = 800
 
 // atOnce is how many hosts enrol at once.
 const atOnce = 16
