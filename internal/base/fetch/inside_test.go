@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -67,6 +68,19 @@ func TestRedirectInside(t *testing.T) {
 		}
 		if _, err := Stream(t.Context(), io.Discard, Request{From: to}); err != nil {
 			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"203.0.113.7": false, "2001:db8::7": false, "::ffff:203.0.113.7": false, "64:ff9b::203.0.113.7": false, "2002:cb00:7107::1": false,
+		"::ffff:10.0.0.1": true, "64:ff9b::169.254.169.254": true, "64:ff9b:1::203.0.113.7": true, "2002:7f00:1::": true, "2002:a00:1::1": true,
+		"0.0.0.0": true, "::": true, "224.0.0.1": true, "fe80::1": true, "192.168.1.1": true, "100.127.0.1": true, "100.128.0.1": false,
+	} {
+		if is := own(netip.MustParseAddr(text)); is != want {
+			t.Errorf("%s: %v", text, is)
 		}
 	}
 }

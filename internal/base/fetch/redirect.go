@@ -66,8 +66,22 @@ func (in *insider) control(_, address string, _ syscall.RawConn) error {
 // shared is what providers number their own networks by (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
+// Addresses of IPv6 that lead to one of IPv4: by NAT64 (RFC 6052), of which the second prefix is
+// for translators of an own network (RFC 8215), and by 6to4 (RFC 3056).
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+)
+
 // own says of an address that it is not of the Internet.
 func own(a netip.Addr) bool {
 	a = a.Unmap()
-	return !a.IsGlobalUnicast() || a.IsPrivate() || shared.Contains(a)
+	switch b := a.As16(); {
+	case nat64.Contains(a):
+		return own(netip.AddrFrom4([4]byte(b[12:])))
+	case sixToFour.Contains(a):
+		return own(netip.AddrFrom4([4]byte(b[2:6])))
+	}
+	return !a.IsGlobalUnicast() || a.IsPrivate() || shared.Contains(a) || nat64Local.Contains(a)
 }

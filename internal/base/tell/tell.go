@@ -66,9 +66,13 @@ func (h Hook) Post(ctx context.Context, text []byte) (string, error) {
 	return said, nil
 }
 
+// withoutURL is an error without the URL, and where no HTTP was answered, without what was.
 func withoutURL(err error) error {
 	if failed := (*url.Error)(nil); errors.As(err, &failed) {
-		return failed.Err
+		err = failed.Err
+	}
+	if strings.Contains(err.Error(), "malformed") {
+		return errors.New("what it answers is no HTTP")
 	}
 	return err
 }

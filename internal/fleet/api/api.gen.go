@@ -694,6 +694,8 @@ type NoticeEvent struct {
 
 // NoticeState Something wrong that people hear of.
 type NoticeState struct {
+	// Away since when it is not there, though it has not ended yet: it may come back
+	Away  time.Time `json:"away,omitempty,omitzero"`
 	Ended time.Time `json:"ended,omitempty,omitzero"`
 
 	// Kind drift, refused, halted, host-certificate, signature or list
@@ -720,6 +722,8 @@ type NoticeTold struct {
 
 // Notices defines model for Notices.
 type Notices struct {
+	// Changed notices.yaml is another one than the controller has read, which it does when it starts
+	Changed   bool            `json:"changed,omitempty,omitzero"`
 	Notices   []NoticeState   `json:"notices"`
 	Receivers []ReceiverState `json:"receivers"`
 }
@@ -885,6 +889,8 @@ type Status struct {
 
 // TestedNotices defines model for TestedNotices.
 type TestedNotices struct {
+	// Changed as of Notices
+	Changed   bool             `json:"changed,omitempty,omitzero"`
 	Receivers []TestedReceiver `json:"receivers"`
 }
 

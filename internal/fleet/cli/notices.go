@@ -40,6 +40,7 @@ or a receiver takes nothing, 2 bad use, or no controller answers.`,
 			} else {
 				printNotices(cmd.OutOrStdout(), found, time.Now())
 			}
+			warnChanged(cmd, found.Changed)
 			for _, n := range found.Notices {
 				if err == nil && n.Ended.IsZero() {
 					err = command.ErrFound
@@ -67,7 +68,8 @@ func newNoticesTest() *cobra.Command {
 says what each answered. What a receiver hears of, "only", does not matter here. It wants the
 role admin, one test is sent in 20 seconds, and the audit has each.
 
-Exit status: 0 each took it, 1 one did not, or there is none, 2 bad use, or no controller answers.`,
+Exit status: 0 each took it, 1 one did not, or there is none, or notices.yaml has changed since the
+controller started, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller notices test",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,7 +77,7 @@ Exit status: 0 each took it, 1 one did not, or there is none, 2 bad use, or no c
 			if err != nil {
 				return hinted(err)
 			}
-			failed := len(found.Receivers) == 0
+			failed := len(found.Receivers) == 0 || found.Changed
 			for _, r := range found.Receivers {
 				failed = failed || r.Failure != ""
 			}
@@ -84,6 +86,7 @@ Exit status: 0 each took it, 1 one did not, or there is none, 2 bad use, or no c
 			} else {
 				printTested(cmd.OutOrStdout(), found.Receivers)
 			}
+			warnChanged(cmd, found.Changed)
 			if err == nil && failed {
 				err = command.ErrFound
 			}
@@ -146,23 +149,33 @@ Exit status: 0 fine, 2 the file is wrong, or bad use.`,
 	return cmd
 }
 
+func warnChanged(cmd *cobra.Command, is bool) {
+	if is {
+		w := cmd.ErrOrStderr()
+		fmt.Fprintf(w, "%s notices.yaml is another one than the controller has read: start the controller anew\n", command.Paint(w, "33", "warning:"))
+	}
+}
+
 func printNotices(w io.Writer, found *api.Notices, now time.Time) {
 	ago := func(at time.Time) string { return english.Duration(max(now.Sub(at), 0).Truncate(time.Second)) + " ago" }
 	if len(found.Notices) == 0 {
-		fmt.Fprintln(w, "nothing is wrong that people hear of")
+		fmt.Fprintln(w, "no notice is open")
 	}
 	for _, n := range found.Notices {
 		state := command.Paint(w, "31", "since") + " " + ago(n.Since)
+		if !n.Away.IsZero() {
+			state += ", away since " + ago(n.Away)
+		}
 		if !n.Ended.IsZero() {
 			state = command.Paint(w, "32", "ended") + " " + ago(n.Ended)
 		}
 		var told []string
 		for _, is := range n.Told {
-			told = append(told, is.Receiver+" ("+is.Event+" "+ago(is.At)+")")
+			told = append(told, is.Receiver+" ("+is.Event+", "+ago(is.At)+")")
 		}
-		heard := "nobody has heard it"
+		heard := "sent to nobody"
 		if len(told) > 0 {
-			heard = "heard by " + strings.Join(told, ", ")
+			heard = "sent to " + strings.Join(told, ", ")
 		}
 		fmt.Fprintf(w, "%s\n  %s, %s\n", command.PlainName(n.Text), state, command.PlainName(heard))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestNotices(t *testing.T) {
 	out, _ = run(t, 0, "notices", "test", "--dir", f.dir)
 	has(t, out, "fine  took it  webhook at "+takes.Listener.Addr().String()+"  200 OK\n")
 	out, _ = run(t, 0, "notices", "--dir", f.dir)
-	has(t, out, "nothing is wrong that people hear of", "fine  fine  webhook at", "nothing sent yet")
+	has(t, out, "no notice is open", "fine  fine  webhook at", "nothing sent yet")
 	end()
 
 	write(t, file, fmt.Sprintf("version: 1\nreceivers:\n  fine: {webhook: {url: '%s/secret'}}\n  gone: {webhook: {url: 'http://127.0.0.1:1/secret'}}\n", takes.URL))
@@ -56,13 +57,18 @@ func TestNotices(t *testing.T) {
 	}
 	_, errOut = run(t, 2, "notices", "test", "--dir", f.dir)
 	has(t, errOut, "a test was sent just now")
+	text, err := os.ReadFile(file)
+	ok(t, err)
+	write(t, file, string(text)+"remind: never\n")
+	_, errOut = run(t, 0, "notices", "--dir", f.dir)
+	has(t, errOut, "warning: notices.yaml is another one than the controller has read")
 
 	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(f.dir, "fleet.db"))
 	ok(t, err)
 	defer s.Close()
 	ok(t, s.ChangeNotices(t.Context(), []store.Notice{{Kind: "halted", Subject: "7", Text: "roll-out 7 is halted\nfor now", Since: time.Now().Add(-time.Hour)}}, nil))
 	deadline := time.Now().Add(time.Minute)
-	for !strings.Contains(out, "heard by fine (begins ") || !strings.Contains(out, "gone: dial tcp") {
+	for !strings.Contains(out, "sent to fine (begins, ") || !strings.Contains(out, "gone: dial tcp") {
 		if time.Now().After(deadline) {
 			t.Fatal(out)
 		}
@@ -74,7 +80,7 @@ func TestNotices(t *testing.T) {
 	open[0].Gone, open[0].Ended = time.Now(), time.Now()
 	ok(t, s.ChangeNotices(t.Context(), nil, open))
 	out, _ = run(t, 1, "notices", "--dir", f.dir)
-	has(t, out, "nothing is wrong that people hear of")
+	has(t, out, "no notice is open")
 	out, _ = run(t, 1, "notices", "--all", "--dir", f.dir)
 	has(t, out, "roll-out 7 is halted", "ended ")
 }

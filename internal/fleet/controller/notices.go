@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/notices"
+	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
 )
 
@@ -207,13 +208,17 @@ func (c *Controller) stopped(ctx context.Context, found map[thing]string, known 
 		if known[t] {
 			continue // why it stopped first is what people are to hear
 		}
-		var state struct {
-			Reason string `json:"reason"`
-		}
+		var state rollout.State
 		if err := json.Unmarshal(r.State, &state); err != nil {
 			return fmt.Errorf("roll-out %d: %w", r.ID, err)
 		}
-		found[t] = fmt.Sprintf("roll-out %d of bundle %d is %s: %s", r.ID, r.Bundle, r.Phase, state.Reason)
+		what, why := "is taken back", state.Reason
+		for _, h := range state.History {
+			if h.Phase == rollout.Halted {
+				what, why = "was halted", h.Reason
+			}
+		}
+		found[t] = fmt.Sprintf("roll-out %d of bundle %d %s: %s", r.ID, r.Bundle, what, why)
 	}
 	return nil
 }

@@ -189,6 +189,7 @@ receivers:
 
 	// One takes nothing for a while, and one hangs: the others hear as before.
 	web.broken.Store(true)
+	f.ahead.Add(int64(noticeApart))
 	says("web-2", wire.Report{State: wire.StateRefused, Error: "guard.yaml"})
 	f.until("the others hear that one refuses", func() bool {
 		return box.count("host web-2 refuses") == 1 && pager.count("begins refused web-2") == 1 && printed.count("host web-2 refuses") == 1
@@ -319,7 +320,7 @@ func TestWrongs(t *testing.T) {
 	}
 	_, err = f.controller.Command(t.Context(), r.ID, rollout.Command{Kind: rollout.Hold, Who: "operator:erika", Why: "it is late"})
 	ok(t, err)
-	if is := wrongs(); len(is) != 1 || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "of bundle 1 is halted: ") || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "it is late") {
+	if is := wrongs(); len(is) != 1 || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "of bundle 1 was halted: ") || !strings.Contains(is[fmt.Sprint("halted ", r.ID)], "it is late") {
 		t.Errorf("%v", is)
 	}
 	f.ahead.Add(int64(listFails))

@@ -12,7 +12,7 @@ import (
 )
 
 func (o operator) Notices(w http.ResponseWriter, r *http.Request, params api.NoticesParams) {
-	out := &api.Notices{Notices: []api.NoticeState{}, Receivers: []api.ReceiverState{}}
+	out := &api.Notices{Notices: []api.NoticeState{}, Receivers: []api.ReceiverState{}, Changed: o.fileChanged()}
 	all, err := o.Store.Notices(r.Context(), params.Ended)
 	var told []store.Told
 	if err == nil {
@@ -32,6 +32,9 @@ func (o operator) Notices(w http.ResponseWriter, r *http.Request, params api.Not
 	}
 	for _, n := range all {
 		is := api.NoticeState{Number: n.Number, Kind: n.Kind, Subject: n.Subject, Text: n.Text, Since: n.Since, Ended: n.Ended, Told: of[n.Number]}
+		if n.Ended.IsZero() {
+			is.Away = n.Gone
+		}
 		if is.Told == nil {
 			is.Told = []api.NoticeTold{}
 		}
@@ -67,6 +70,11 @@ func (c *Controller) receivers() (all []*notices.Receiver) {
 	return all
 }
 
+// fileChanged says that the controller has to start anew for its file of receivers.
+func (c *Controller) fileChanged() bool {
+	return c.Options.Notices != nil && c.Options.Notices.Changed(c.Dir)
+}
+
 // testEvery is how often receivers are sent a test, longer than one takes.
 const testEvery = notices.MostTime + 5*time.Second
 
@@ -92,7 +100,7 @@ func (o operator) TestNotices(w http.ResponseWriter, r *http.Request) {
 		o.done(w, nil, err)
 		return
 	}
-	out := &api.TestedNotices{Receivers: make([]api.TestedReceiver, len(all))}
+	out := &api.TestedNotices{Receivers: make([]api.TestedReceiver, len(all)), Changed: o.fileChanged()}
 	m := notices.NewMessage(o.Fleet(), []notices.Notice{{Event: notices.Test, Kind: "test", Subject: o.Fleet(), Text: "a test, which " + as(r).Who + " asked for", Since: now}})
 	var telling sync.WaitGroup
 	for i, to := range all {

@@ -18,6 +18,9 @@ const (
 	// A receiver that took nothing is tried again after noticeRetry, and after twice as long each
 	// time, up to noticeRest.
 	noticeRetry = 30 * time.Second
+	// noticeApart is how far two messages are apart that a receiver takes, so that what comes one
+	// by one to many hosts is few mails.
+	noticeApart = time.Minute
 	noticeRest  = 15 * time.Minute
 	// endedFor is how long a receiver that takes nothing is to hear of what has ended.
 	endedFor = 7 * 24 * time.Hour
@@ -89,7 +92,7 @@ func (c *Controller) went(row store.Receiver, err error) store.Receiver {
 	if err == nil {
 		count.sent++
 		row.Sent++
-		row.At, row.Next, row.Failing, row.Failures, row.Failure = now, time.Time{}, time.Time{}, 0, ""
+		row.At, row.Next, row.Failing, row.Failures, row.Failure = now, now.Add(noticeApart), time.Time{}, 0, ""
 		return row
 	}
 	if row.Failing.IsZero() {

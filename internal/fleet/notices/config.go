@@ -1,6 +1,7 @@
 package notices
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/x509"
 	"errors"
@@ -33,6 +34,16 @@ type Config struct {
 
 	file *source.File
 	dir  string
+	read []byte // the text; nil: there was no file
+}
+
+// Changed says that the file of a directory is another one than was read.
+func (c *Config) Changed(dir string) bool {
+	text, err := source.Read(filepath.Join(dir, File), dialect.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.read != nil
+	}
+	return err != nil || !bytes.Equal(text, c.read)
 }
 
 // Receiver is one who hears of what is wrong.
@@ -68,7 +79,11 @@ func Load(dir string, print func(text string)) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data, print)
+	c, err := Parse(path, data, print)
+	if err == nil {
+		c.read = data
+	}
+	return c, err
 }
 
 // Parse reads a text; name is what errors begin with, and what paths in it are relative to.

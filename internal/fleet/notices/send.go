@@ -26,10 +26,12 @@ import (
 // MostTime is how long a receiver may take for one message.
 const MostTime = 15 * time.Second
 
-// mostNotices is how many a message holds, and mostLine how many characters of each it has.
+// mostNotices is how many a message holds, and mostLine how many characters of each it has;
+// mostSubject is how many its own line has.
 const (
 	mostNotices = 100
 	mostLine    = 400
+	mostSubject = 150
 )
 
 // NewMessage is one with some notices, as many as it may have.
@@ -46,17 +48,22 @@ func NewMessage(fleet string, all []Notice) Message {
 // Line is what others have said as it may stand in a line: printable characters, not too many.
 func Line(text string) string {
 	text = strings.TrimSpace(tell.Printable(strings.ToValidUTF8(strings.NewReplacer("\n", " ", "\t", " ").Replace(text), "")))
-	if utf8.RuneCountInString(text) > mostLine {
-		text = string([]rune(text)[:mostLine-1]) + "…"
+	return cut(text, mostLine)
+}
+
+func cut(text string, most int) string {
+	if utf8.RuneCountInString(text) > most {
+		text = string([]rune(text)[:most-1]) + "…"
 	}
 	return text
 }
 
-// summary is the subject of a mail: how much of what happens, and of whom if it is one alone.
+// summary is the subject of a mail: the notice, or how many there are of what.
 func (m Message) summary() string {
 	if len(m.Notices) == 1 && m.LeftOut == 0 {
 		n := m.Notices[0]
-		return Line(fmt.Sprintf("%s: %s %s %s", m.Fleet, n.Kind, n.Subject, n.Event))
+		prefix := map[Event]string{Lasts: "still: ", Ended: "ended: "}[n.Event]
+		return cut(m.Fleet+": "+prefix+n.Text, mostSubject)
 	}
 	var parts []string
 	for _, e := range []Event{Begins, Lasts, Ended, Test} {
