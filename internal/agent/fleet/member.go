@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
@@ -186,9 +188,26 @@ func (m *Member) note(err error) {
 	m.noted = text
 	m.mu.Unlock()
 	if new && m.Note != nil {
+		if f := (*wire.Failure)(nil); errors.As(err, &f) {
+			err = said{err}
+		}
 		m.Note(err)
 	}
 }
+
+// said is an error with words of a controller, which write no line of their own into a log.
+type said struct{ error }
+
+func (s said) Error() string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s.error.Error())
+}
+
+func (s said) Unwrap() error { return s.error }
 
 // nudge has a loop go round.
 func nudge(c chan struct{}) {

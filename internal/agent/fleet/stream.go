@@ -61,7 +61,7 @@ func (m *Member) lost(err error) {
 	if m.state.Lost.IsZero() {
 		m.state.Lost = Now().Truncate(time.Second)
 	}
-	m.state.Why = err.Error()
+	m.state.Why = said{err}.Error()
 	m.mu.Unlock()
 	m.save()
 }
