@@ -218,10 +218,10 @@ func (s *stand) says(seq int64, id string, incarnation int64) (state api.LiveSta
 		return api.LiveOffline, "nobody hears it", nil
 	case !s.taken.speaks:
 		return api.LiveUnable, "its program knows no bans of a fleet", nil
+	case said.Waiting != "": // such a host gets no further, where its rules are gone for one
+		return api.LiveWaiting, said.Waiting, nil
 	case said.Living.Incarnation != incarnation || said.Living.Seq < seq:
 		return api.LivePending, "it has not answered yet", nil
-	case said.Waiting != "":
-		return api.LiveWaiting, said.Waiting, nil
 	case len(refused) > 0:
 		return api.LiveRefused, refused[0].Why, refused
 	case said.Proved.IsZero():

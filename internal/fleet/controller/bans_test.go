@@ -202,6 +202,21 @@ func standing(all []api.HostStanding) string {
 	return strings.Join(texts, ", ")
 }
 
+// TestWaitingBehind: a host that can take nothing says why, and not that it has yet to answer.
+func TestWaitingBehind(t *testing.T) {
+	t.Parallel()
+	s := stand{online: true, taken: taken{speaks: true, said: wire.LiveApplied{
+		Living: wire.Living{Incarnation: 1, Seq: 4}, Waiting: "the rules are gone",
+	}}}
+	if state, why, _ := s.says(5, "", 1); state != api.LiveWaiting || why != "the rules are gone" {
+		t.Errorf("it is %s: %s", state, why)
+	}
+	s.taken.said.Waiting = ""
+	if state, _, _ := s.says(5, "", 1); state != api.LivePending {
+		t.Errorf("it is %s", state)
+	}
+}
+
 func TestBans(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
