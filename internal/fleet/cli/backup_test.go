@@ -22,7 +22,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-const firstPolicy = "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n"
+const firstPolicy = "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nbans: {}\n"
 
 // lives founds a fleet with a host and a bundle, and runs its controller.
 func lives(t *testing.T) (f *founded, end func()) {
@@ -113,6 +113,8 @@ func TestBackup(t *testing.T) {
 		end := again.serve(t, at[2:]...)
 		out, _ = run(t, 1, "hosts", "--dir", into)
 		has(t, out, "web-1  offline")
+		_, errOut = run(t, 2, "ban", "203.0.113.7", "--for", "1h", "-m", "scans", "--dir", into)
+		has(t, errOut, "the database was restored from a backup")
 		end()
 	}
 

@@ -45,7 +45,8 @@ Where the directory is as it was, --without-keys restores the database alone; a 
 without keys wants that directory.
 
 Hosts keep their policy and their bans. They may know more than the backup does, so they
-take nothing of the controller until the policy key has said that this is meant:
+take nothing of the controller until the policy key has said that this is meant, and until
+then the controller refuses new bans and allows:
 
   sluice-controller run
   sluice-controller sign --restore && sluice-controller publish
@@ -84,15 +85,18 @@ func restore(cmd *cobra.Command, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	keys := is.Keys && !alone
+	incarnation := is.Fleet.Incarnation
 	if keys {
 		err = beginDir(dir)
 	} else {
-		err = fitsDir(dir, is.Fleet.Name)
+		var here int64
+		here, err = fitsDir(dir, is.Fleet.Name)
+		incarnation = max(incarnation, here)
 	}
 	if err != nil {
 		return err
 	}
-	if err := restoreDatabase(ctx, from, databaseOf(cmd), is, keys); err != nil {
+	if err := restoreDatabase(ctx, from, databaseOf(cmd), incarnation, is, keys); err != nil {
 		return err
 	}
 	if keys {
@@ -104,7 +108,7 @@ func restore(cmd *cobra.Command, args []string) (err error) {
 		return command.PrintJSON(cmd.OutOrStdout(), is)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "restored the fleet %s at revision %d, of %s, with %s\n", is.Fleet.Name, is.Fleet.Revision, is.At.Local().Format(time.DateTime), english.Plural(int(is.Rows["host"]), "host"))
-	fmt.Fprintf(cmd.OutOrStdout(), "start the controller, then: sluice-controller sign --restore && sluice-controller publish\n")
+	fmt.Fprintf(cmd.OutOrStdout(), "start the controller, then: sluice-controller sign --restore && sluice-controller publish; before that nothing can be banned or let in\n")
 	return nil
 }
 
@@ -186,29 +190,30 @@ func restoredWhole(dir string) error {
 	return err
 }
 
-// fitsDir sees that a directory has the keys of the fleet.
-func fitsDir(dir, fleet string) error {
+// fitsDir sees that a directory has the keys of the fleet, and says which incarnation was
+// signed there.
+func fitsDir(dir, fleet string) (incarnation int64, err error) {
 	online, err := trust.OpenOnline(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the keys of the controller are not restored, and %s has none\nhint: --dir names the controller's directory; put it back first", dir)
+		return 0, fmt.Errorf("the keys of the controller are not restored, and %s has none\nhint: --dir names the controller's directory; put it back first", dir)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if is := online.State().Fleet; is != fleet {
-		return fmt.Errorf("%s is of the fleet %s, and the backup of %s", dir, is, fleet)
+		return 0, fmt.Errorf("%s is of the fleet %s, and the backup of %s", dir, is, fleet)
 	}
-	return nil
+	return online.State().Incarnation, nil
 }
 
 // restoreDatabase fills a database, unless a restore that was killed has done so.
-func restoreDatabase(ctx context.Context, from *store.Store, database string, is backedUp, begun bool) (err error) {
+func restoreDatabase(ctx context.Context, from *store.Store, database string, incarnation int64, is backedUp, begun bool) (err error) {
 	to, err := store.Open(ctx, database)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close(), ownedByFolder(database)) }()
-	_, err = from.RestoreTo(ctx, to, operatorHere(), map[string]any{"at": is.At, "incarnation": is.Fleet.Incarnation, "revision": is.Fleet.Revision, "version": is.Version})
+	_, err = from.RestoreTo(ctx, to, operatorHere(), incarnation, map[string]any{"at": is.At, "incarnation": is.Fleet.Incarnation, "revision": is.Fleet.Revision, "version": is.Version})
 	if !errors.Is(err, store.ErrNotEmpty) {
 		return err
 	}

@@ -177,7 +177,7 @@ func failure(err error) *wire.Failure {
 	f = &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest}
 	for is, kind := range map[error]wire.Kind{
 		store.ErrNotFound: wire.KindNotFound, store.ErrToken: wire.KindToken, store.ErrPending: wire.KindPending, store.ErrTaken: wire.KindTaken, store.ErrExists: wire.KindTaken,
-		store.ErrRevoked: wire.KindRevoked, store.ErrConflict: wire.KindTaken,
+		store.ErrRevoked: wire.KindRevoked, store.ErrConflict: wire.KindTaken, store.ErrRestored: wire.KindTaken,
 	} {
 		if errors.Is(err, is) {
 			f.Kind = kind

@@ -102,7 +102,7 @@ func (c *Controller) shareBans(ctx context.Context) {
 		}
 		err := c.shareThese(ctx, all, again)
 		c.answered(err)
-		noRoom := errors.Is(err, store.ErrTooLarge)
+		noRoom := errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrRestored)
 		if noRoom || again && err == nil {
 			full = noRoom
 		}

@@ -24,9 +24,16 @@ func (s *Store) CopyTo(ctx context.Context, to *Store) (Copied, error) {
 	return s.copyTo(ctx, to, func(*tx) error { return nil })
 }
 
-// RestoreTo is CopyTo of a backup, of which the audit there tells.
-func (s *Store) RestoreTo(ctx context.Context, to *Store, who string, diff any) (Copied, error) {
-	return s.copyTo(ctx, to, func(t *tx) error { return t.tell(who, "fleet.restore", diff) })
+// RestoreTo is CopyTo of a backup, of which the audit there tells. Hosts may have entries of
+// the log of this incarnation, or of an earlier one, that the backup does not have: until a
+// later one there are no new ones, since they would have the numbers of those.
+func (s *Store) RestoreTo(ctx context.Context, to *Store, who string, incarnation int64, diff any) (Copied, error) {
+	return s.copyTo(ctx, to, func(t *tx) error {
+		if _, err := t.do(`update fleet set restored = $1 where id = 1`, incarnation); err != nil {
+			return err
+		}
+		return t.tell(who, "fleet.restore", diff)
+	})
 }
 
 func (s *Store) copyTo(ctx context.Context, to *Store, last func(*tx) error) (out Copied, err error) {

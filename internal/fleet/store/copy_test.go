@@ -61,6 +61,26 @@ func filled(t *testing.T, s *Store) (tables []string) {
 	return tables
 }
 
+// TestBansAfterRestore: a log that was restored gives no number again that a host may have.
+func TestBansAfterRestore(t *testing.T) {
+	each(t, func(t *testing.T, to *Store) {
+		ctx := t.Context()
+		from := open(t, sqliteDatabase(t))
+		fleet(t, from)
+		ban := holdOf("203.0.113.7", time.Hour)
+		held := good[[]Living](t)(from.Hold(ctx, operator, 10, false, []Hold{ban}))
+		good[Copied](t)(from.RestoreTo(ctx, to, operator, 2, nil))
+		for incarnation := range int64(2) {
+			_, err := to.Hold(ctx, operator, 10, false, []Hold{holdOf("203.0.113.8", time.Hour)})
+			is(t, "ban", err, ErrRestored)
+			_, err = to.Lift(ctx, operator, "unban", "x", []string{ban.ID})
+			is(t, "lift", err, ErrRestored)
+			is(t, "incarnation", to.NewIncarnation(ctx, operator, incarnation+2), nil)
+		}
+		same(t, "what holds goes on", good[[]Living](t)(to.Hold(ctx, operator, 10, false, []Hold{ban}))[0].Seq, held[0].Seq+1)
+	})
+}
+
 // TestCopyEveryTable: no table is left out, also none that was made after this test was written.
 func TestCopyEveryTable(t *testing.T) {
 	t.Parallel()

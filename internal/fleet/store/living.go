@@ -179,12 +179,16 @@ func (s *Store) Lift(ctx context.Context, who, kind, reason string, ids []string
 
 // livingly has f change what holds, and writes the entries that it returns behind the log.
 // The row that all transactions share is locked meanwhile, so the entries become visible in
-// their order, without a gap.
+// their order, without a gap. It is ErrRestored where hosts may have other entries of the
+// same numbers.
 func (s *Store) livingly(ctx context.Context, f func(t *tx, at Clock) ([]Living, error)) error {
 	err := s.write(ctx, func(t *tx) error {
-		var incarnation int64
-		if err := t.one([]any{&incarnation}, `select incarnation from fleet where id = 1 LOCKED`); err != nil {
+		var incarnation, restored int64
+		if err := t.one([]any{&incarnation, &restored}, `select incarnation, restored from fleet where id = 1 LOCKED`); err != nil {
 			return fmt.Errorf("the fleet: %w", err)
+		}
+		if incarnation <= restored {
+			return ErrRestored
 		}
 		at, err := s.clock(ctx, t)
 		if err != nil {

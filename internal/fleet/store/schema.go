@@ -283,6 +283,8 @@ create index offered_at on offered (at);
 create index offered_host on offered (host);
 `, `
 create index notice_told_notice on notice_told (notice);
+`, `
+alter table fleet add column restored bigint not null default 0;
 `}
 
 // schemaTable has one row, the version of the tables.

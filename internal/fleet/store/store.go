@@ -30,6 +30,7 @@ var (
 	ErrForeign  error = answerError("the database holds tables of something else")
 	ErrNotEmpty error = answerError("the database is not empty")
 	ErrMoved    error = answerError("the fleet is in another database now")
+	ErrRestored error = answerError("the database was restored from a backup, so what is banned and let in changes again only when a new incarnation was signed and published")
 	ErrComing   error = answerError("the fleet was to be moved into this database, and has not come whole")
 )
 
