@@ -85,12 +85,6 @@ func (f *Fleet) groups() ([]group, []Found) {
 	at, selects := map[string]int{}, make([]bool, len(parts))
 	for i := range f.Inventory.Hosts {
 		h := &f.Inventory.Hosts[i]
-		about, err := f.factsOf(h)
-		if err != nil {
-			wrong, _ := engine.Findings(err) // it is of their type
-			found = append(found, Found{Finding: wrong[0]})
-			continue
-		}
 		var files []string
 		var key strings.Builder
 		labels := h.Selecting()
@@ -101,6 +95,12 @@ func (f *Fleet) groups() ([]group, []Found) {
 				files = append(files, parts[n].File)
 				fmt.Fprintf(&key, "%d ", n)
 			}
+		}
+		about, err := f.factsOf(h)
+		if err != nil {
+			wrong, _ := engine.Findings(err) // it is of their type
+			found = append(found, Found{Finding: wrong[0]})
+			continue
 		}
 		if len(files) == 0 {
 			found = append(found, Found{Finding: check.Finding{
