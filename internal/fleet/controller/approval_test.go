@@ -79,6 +79,39 @@ func aBan(what, hosts string) api.NewHoldings {
 	return api.NewHoldings{Hosts: hosts, ForSeconds: 3600, Entries: []api.NewHolding{{What: what}}}
 }
 
+// TestUnsound: what no approval makes right is refused at once, and waits for nobody.
+func TestUnsound(t *testing.T) {
+	t.Parallel()
+	f := approving(t, "[ban, unban, roll-out, token]")
+	erika, ctx, long := f.logged("erika"), t.Context(), strings.Repeat("x", 1025)
+	for name, ask := range map[string]func() error{
+		"a reason to lift": func() error {
+			_, err := erika.Unban(ctx, api.Lift{What: []string{"203.0.113.9"}, Reason: long})
+			return err
+		},
+		"nothing to lift": func() error { _, err := erika.Unban(ctx, api.Lift{What: []string{""}}); return err },
+		"nothing to ban":  func() error { _, err := erika.Ban(ctx, aBan("", "")); return err },
+		"a token of no uses": func() error {
+			return erika.CreateToken(ctx, api.NewToken{Id: "a", Secret: strings.Repeat("0", 64), Expires: time.Now().Add(time.Hour)})
+		},
+		"why a roll-out goes on": func() error { _, err := erika.Command(ctx, 1, api.Resume, long); return err },
+	} {
+		if err := ask(); kind(err) != wire.KindBadRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := erika.Ban(ctx, aBan("203.0.113.1", ""))
+	is := awaiting(t, err)
+	if _, err := erika.Refuse(ctx, is.Id, long); kind(err) != wire.KindBadRequest {
+		t.Errorf("why it is refused: %v", err)
+	}
+	all, err := erika.Requests(ctx, true)
+	ok(t, err)
+	if len(all.Requests) != 1 || all.Requests[0].State != api.RequestWaiting {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestApproval: what fleet.yaml has a second person approve is done then, once, as who asked.
 func TestApproval(t *testing.T) {
 	t.Parallel()

@@ -76,16 +76,21 @@ func (o operator) hold(w http.ResponseWriter, r *http.Request, kind string) {
 	o.done(w, out, err)
 }
 
-func (c *Controller) holdAll(ctx context.Context, by caller, kind string, asked api.NewHoldings) (*api.Held, error) {
+// holdable says what nobody could ban or let in, whatever fleet.yaml allows.
+func holdable(asked api.NewHoldings) error {
 	if n := len(asked.Entries); n == 0 || n > mostHolds {
-		return nil, wrong("there are %d entries, and 1 to %d may be", n, mostHolds)
+		return wrong("there are %d entries, and 1 to %d may be", n, mostHolds)
 	}
 	for _, e := range append([]api.NewHolding{{What: "all", ForSeconds: asked.ForSeconds, Reason: asked.Reason}}, asked.Entries...) {
 		if e.What == "" || len(e.What) > mostWhat || len(e.Service) > mostService || len(e.Reason) > mostReason || e.ForSeconds < 0 || e.ForSeconds > mostSeconds {
-			return nil, wrong("%.40q of service %.40q for %d s: an entry has 1 to %d bytes, its service %d, its reason %d, and a time of at most %d s",
+			return wrong("%.40q of service %.40q for %d s: an entry has 1 to %d bytes, its service %d, its reason %d, and a time of at most %d s",
 				e.What, e.Service, e.ForSeconds, mostWhat, mostService, mostReason, mostSeconds)
 		}
 	}
+	return nil
+}
+
+func (c *Controller) holdAll(ctx context.Context, by caller, kind string, asked api.NewHoldings) (*api.Held, error) {
 	of, err := by.hosts(asked.Hosts)
 	if err != nil {
 		return nil, err
@@ -208,12 +213,28 @@ func (o operator) lift(w http.ResponseWriter, r *http.Request, kind, lifts strin
 	o.done(w, out, err)
 }
 
-func (c *Controller) liftAll(ctx context.Context, by caller, kind, lifts string, asked api.Lift) (*api.Lifted, error) {
+// liftable is what a request would lift, or why nothing can be.
+func liftable(asked api.Lift) ([]addrset.Range, error) {
 	if n := len(asked.What); n == 0 || n > mostHolds {
 		return nil, wrong("there are %d to lift, and 1 to %d may be", n, mostHolds)
 	}
 	if err := trust.CheckReason(asked.Reason); err != nil {
 		return nil, wrong("%v", err)
+	}
+	ranges := make([]addrset.Range, len(asked.What))
+	for i, text := range asked.What {
+		var err error
+		if ranges[i], err = addrset.ParseRange(text); err != nil {
+			return nil, wrong("%v", err)
+		}
+	}
+	return ranges, nil
+}
+
+func (c *Controller) liftAll(ctx context.Context, by caller, kind, lifts string, asked api.Lift) (*api.Lifted, error) {
+	ranges, err := liftable(asked)
+	if err != nil {
+		return nil, err
 	}
 	hosts := ""
 	if asked.Hosts != "" {
@@ -222,13 +243,6 @@ func (c *Controller) liftAll(ctx context.Context, by caller, kind, lifts string,
 			return nil, wrong("hosts: %v", err)
 		}
 		hosts = s.String()
-	}
-	ranges := make([]addrset.Range, len(asked.What))
-	for i, text := range asked.What {
-		var err error
-		if ranges[i], err = addrset.ParseRange(text); err != nil {
-			return nil, wrong("%v", err)
-		}
 	}
 	found, err := c.Store.Within(ctx, kind, ranges...)
 	c.answered(err)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
@@ -51,6 +52,33 @@ func in[T any](w http.ResponseWriter, r *http.Request) (v T, fine bool) {
 	return v, true
 }
 
+// mostWhy is how many characters a reason has that goes into the audit.
+const mostWhy = 1024
+
+// sound says what of a body is wrong whoever asks and whatever fleet.yaml allows: nobody is
+// asked to approve it.
+func sound(body any) error {
+	why := ""
+	switch is := body.(type) {
+	case *api.NewHoldings:
+		return holdable(*is)
+	case *api.Lift:
+		_, err := liftable(*is)
+		return err
+	case *api.NewToken:
+		_, err := usable(*is)
+		return err
+	case *api.Why:
+		why = is.Why
+	case *api.Approval:
+		why = is.Why
+	}
+	if n := utf8.RuneCountInString(why); n > mostWhy {
+		return fmt.Errorf("why has %d characters, more than %d", n, mostWhy)
+	}
+	return nil
+}
+
 // strictly reads one value of JSON that has no key and no null that is not known.
 func strictly(body io.Reader, into any) error {
 	text, err := io.ReadAll(body)
@@ -68,7 +96,7 @@ func strictly(body io.Reader, into any) error {
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		switch token, err := d.Token(); {
 		case err != nil:
-			return nil //nolint:nilerr // it was read before, and ends here
+			return sound(into)
 		case token == nil:
 			return fmt.Errorf("null at byte %d is no value: leave the key out", d.InputOffset())
 		}

@@ -40,23 +40,26 @@ func (o operator) Tokens(w http.ResponseWriter, r *http.Request) {
 	o.done(w, out, err)
 }
 
+// usable is the hash of a token's secret, or why no host could enrol by such a token.
+func usable(t api.NewToken) (secret [32]byte, err error) {
+	if t.Id == "" || len(t.Id) > 64 || t.Uses < 1 || t.Uses > 1_000_000 {
+		return secret, wrong("a token has an id of at most 64 bytes and 1 to 1,000,000 uses")
+	}
+	if err := trust.CheckLabels(t.Labels); err != nil {
+		return secret, wrong("%v", err)
+	}
+	return hashed(t.Secret)
+}
+
 func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 	t, fine := in[api.NewToken](w, r)
 	if !fine {
 		return
 	}
 	who := as(r)
-	secret, err := hashed(t.Secret)
-	switch {
-	case err != nil:
-	case t.Id == "" || len(t.Id) > 64 || t.Uses < 1 || t.Uses > 1_000_000:
-		err = wrong("a token has an id of at most 64 bytes and 1 to 1,000,000 uses")
-	case !t.Expires.After(o.Now()):
+	secret, err := usable(t)
+	if err == nil && !t.Expires.After(o.Now()) {
 		err = wrong("a token that expires at %s is good for nothing", t.Expires.Format(time.RFC3339))
-	default:
-		if err = trust.CheckLabels(t.Labels); err != nil {
-			err = wrong("%v", err)
-		}
 	}
 	if err == nil && !who.sees("", t.Labels) {
 		err = unpermitted("%s may enrol hosts of %s, and a host of this token is none", who.Who, who.Hosts)
