@@ -75,8 +75,8 @@ func Or(all ...*Selector) *Selector {
 	return joined("or", all)
 }
 
-// mostLabellings bounds what Implies looks at.
-const mostLabellings = 1 << 16
+// mostSteps bounds what Implies looks at: labels that something may have, times terms.
+const mostSteps = 1 << 15
 
 // Implies says that other selects all that s does, whatever labels it has; a nil one selects all.
 // Of two that ask for so many labels that it would take long to find out it is false.
@@ -85,13 +85,12 @@ func (s *Selector) Implies(other *Selector) bool {
 		return other == nil
 	}
 	values := map[string][]string{}
-	s.of.values(values)
-	other.of.values(values)
-	labellings := 1
+	steps := s.of.values(values) + other.of.values(values)
 	for name, vs := range values {
+		vs = append(vs, "") // which stands for any that nobody asks for
 		slices.Sort(vs)
-		values[name] = append(slices.Compact(vs), "") // which stands for any that nobody asks for
-		if labellings *= len(values[name]) + 1; labellings > mostLabellings {
+		values[name] = slices.Compact(vs)
+		if steps *= len(values[name]) + 1; steps > mostSteps {
 			return false
 		}
 	}
@@ -117,14 +116,16 @@ func (s *Selector) Implies(other *Selector) bool {
 	return every(0)
 }
 
-// values are those that are asked for, by the names of their labels.
-func (e *expression) values(into map[string][]string) {
+// values are those that are asked for, by the names of their labels, and how many terms ask.
+func (e *expression) values(into map[string][]string) (terms int) {
 	if e.name != "" {
 		into[e.name] = append(into[e.name], e.value)
+		terms = 1
 	}
 	for i := range e.parts {
-		e.parts[i].values(into)
+		terms += e.parts[i].values(into)
 	}
+	return terms
 }
 
 func joined(operator string, all []*Selector) *Selector {

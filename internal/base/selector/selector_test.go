@@ -53,6 +53,12 @@ func TestImplies(t *testing.T) {
 	for i := range 20 {
 		many = append(many, fmt.Sprintf("l%d=a", i))
 	}
+	long := "(a or not a)"
+	for len(long) < 3500 {
+		for _, l := range "abcdefg" {
+			long += fmt.Sprintf(" and (%c or not %[1]c)", l)
+		}
+	}
 	for _, test := range []struct {
 		s, other string
 		want     bool
@@ -76,6 +82,7 @@ func TestImplies(t *testing.T) {
 		{"env=prod", "", true},
 		{"", "", true},
 		{strings.Join(many, " and "), "l0=a", false}, // true, and too long to find out
+		{"env=dev and " + long, "env=dev", false},    // as well
 	} {
 		read := func(text string) *Selector {
 			if text == "" {

@@ -84,7 +84,7 @@ func createAccess(cmd *cobra.Command, args []string) error {
 		Name: args[0], Secret: hex.EncodeToString(hash[:]), Role: api.Role(role), Hosts: hosts, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second),
 	})
 	if err != nil {
-		return hinted(err)
+		return later(cmd, token, err)
 	}
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), struct {
@@ -150,10 +150,10 @@ func createLink(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	made, err := c.CreateLink(cmd.Context(), api.NewLink{User: args[0], Secret: hex.EncodeToString(hash[:]), Role: api.Role(role), Hosts: hosts, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second)})
-	if err != nil {
-		return hinted(err)
-	}
 	at := is.Web + "/login?link=" + link
+	if err != nil {
+		return later(cmd, at, err)
+	}
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), struct {
 			Link string `json:"link"`

@@ -137,17 +137,25 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 	if waits {
 		patient(cmd, c)
 	}
+	var wait []error // a request of each part
 	out := heldJSON{Held: api.Held{Written: []api.Holding{}}}
 	for some := range slices.Chunk(in.Entries, holdsAtOnce) {
 		part := in
 		part.Entries = some
 		made, err := hold(c, ctx, part)
+		if is := (*api.WaitingError)(nil); errors.As(err, &is) && is.Request.State == api.RequestWaiting {
+			wait = append(wait, err)
+			continue
+		}
 		if err != nil {
 			return hinted(err)
 		}
 		out.Seq = max(out.Seq, made.Seq)
 		out.Kept += made.Kept
 		out.Written, out.Refused = append(out.Written, made.Written...), append(out.Refused, made.Refused...)
+	}
+	if len(wait) > 0 {
+		return waiting(errors.Join(wait...))
 	}
 	lacking := 0
 	var err error

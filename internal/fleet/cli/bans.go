@@ -97,16 +97,24 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 	c := controllerOf(cmd)
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
+	var wait []error // a request of each part
 	out := liftedJSON{Lifted: api.Lifted{Lifted: []api.Holding{}}}
 	for some := range slices.Chunk(in.What, holdsAtOnce) {
 		part := in
 		part.What = some
 		made, err := lift(c, ctx, part)
+		if is := (*api.WaitingError)(nil); errors.As(err, &is) {
+			wait = append(wait, err)
+			continue
+		}
 		if err != nil {
 			return hinted(err)
 		}
 		out.Seq = max(out.Seq, made.Seq)
 		out.Lifted.Lifted, out.NotThere = append(out.Lifted.Lifted, made.Lifted...), append(out.NotThere, made.NotThere...)
+	}
+	if len(wait) > 0 {
+		return waiting(errors.Join(wait...))
 	}
 	if waits, _ := cmd.Flags().GetBool("wait"); waits && len(out.Lifted.Lifted) > 0 {
 		var err error

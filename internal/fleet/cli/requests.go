@@ -69,8 +69,8 @@ func newApprove() *cobra.Command {
 		Short: "Have done what somebody else has asked for",
 		Long: `Approves a request, which is then done at once and once, as who asked, with the rights that
 they have now. Look at it before, by "requests ID": the ID is of its content. Who approves is a
-person other than who asked, whom nobody has given access who is one of the two, and who may do
-the same for all hosts that it is for.
+person, is not who asked, neither gave access to who asked nor got it from them, and may do the
+same for all hosts that it is for.
 
 On the controller's own machine, root and the controller's user are one person here. --alone
 approves there what was asked there; the audit says that it was alone.
@@ -150,7 +150,11 @@ func printRequest(cmd *cobra.Command, r *api.Request) error {
 		if r.Alone {
 			alone = ", alone"
 		}
-		fmt.Fprintf(w, "  decided by %s%s at %s: %s\n", command.PlainName(r.By), alone, r.Decided.Local().Format(time.DateTime), command.PlainName(r.Why))
+		why := command.PlainName(r.Why)
+		if why != "" {
+			why = ": " + why
+		}
+		fmt.Fprintf(w, "  decided by %s%s at %s%s\n", command.PlainName(r.By), alone, r.Decided.Local().Format(time.DateTime), why)
 	} else {
 		fmt.Fprintf(w, "  until %s\n", r.Expires.Local().Format(time.DateTime))
 	}

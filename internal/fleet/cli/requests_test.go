@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestRequestCommands(t *testing.T) {
 	defer f.serve(t)()
 	at := func(args ...string) []string { return append(args, "--dir", f.dir) }
 	f.sign(t, map[string]string{
-		"fleet.yaml":         "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nbans: {for: 1d}\napprove: [ban, publish]\n",
+		"fleet.yaml":         "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nbans: {for: 1d}\napprove: [ban, publish, access, token]\n",
 		"parts/10-base.yaml": "version: 1\ninput: {default: drop}\n",
 	})
 	run(t, 0, at("publish", "--repository", f.repository)...)
@@ -79,5 +80,23 @@ func TestRequestCommands(t *testing.T) {
 	}
 	if out, _ = run(t, 0, at("requests", "--all")...); strings.Count(out, " done ") != 2 || strings.Count(out, " refused ") != 1 {
 		t.Error(out)
+	}
+
+	// What makes a secret says it, since nobody can afterwards.
+	for _, line := range [][]string{{"access", "create", "ci", "--role", "viewer"}, {"access", "link", "max", "--role", "viewer"}, {"token", "create", "--repository", f.repository}} {
+		out, errText = run(t, 1, at(line...)...)
+		if len(strings.TrimSpace(out)) < 40 || !strings.Contains(errText, "waits for the approval") {
+			t.Errorf("%v: %s%s", line, out, errText)
+		}
+	}
+
+	// A list of several parts is as many requests.
+	var many strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&many, "203.0.%d.%d for 1h %s\n", 100+i/250, i%250, strings.Repeat("a long reason ", 10))
+	}
+	var o, e bytes.Buffer
+	if status := command.Run(Root(), at("ban", "-"), strings.NewReader(many.String()), &o, &e); status != 1 || strings.Count(e.String(), "it is not done yet: request ") != 2 {
+		t.Errorf("%d %s%.2000s", status, &o, &e)
 	}
 }

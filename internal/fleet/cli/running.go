@@ -180,6 +180,20 @@ func hinted(err error) error {
 	return err
 }
 
+// later is hinted of what makes a secret, which is printed where it is good once somebody has
+// approved it: nobody can say it afterwards.
+func later(cmd *cobra.Command, secret string, err error) error {
+	if is := (*api.WaitingError)(nil); !errors.As(err, &is) {
+		return hinted(err)
+	}
+	if command.JSON(cmd) {
+		return errors.Join(command.PrintJSON(cmd.OutOrStdout(), map[string]string{"secret": secret, "waits": err.Error()}), command.ErrFound)
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "what is printed is good once somebody has approved it; keep it until then")
+	fmt.Fprintln(cmd.OutOrStdout(), secret)
+	return waiting(err)
+}
+
 // waiting is what ends a command whose request waits for approval, or did not get it; other
 // errors stay as they are.
 func waiting(err error) error {

@@ -105,7 +105,7 @@ func createToken(cmd *cobra.Command, _ []string) error {
 	hash := trust.SecretHash(t.Secret)
 	made := madeToken{Token: t.String(), ID: hash[:12], Labels: labels, Uses: uses, Expires: time.Now().Add(lasts).UTC().Truncate(time.Second), Controllers: is.Controllers, Approve: approve}
 	if err := c.CreateToken(cmd.Context(), api.NewToken{Id: made.ID, Secret: hash, Labels: labels, Uses: uses, Expires: made.Expires, Approve: approve}); err != nil {
-		return hinted(err)
+		return later(cmd, made.Token, err)
 	}
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), made)

@@ -11,11 +11,12 @@ import (
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // mostSuspended bounds the body of a request that waits for approval, and the answer that is kept, in
 // bytes.
-const mostSuspended = 1 << 20
+const mostSuspended = api.MostRequest
 
 // approvedKey is in the context of a request that somebody has approved.
 type approvedKey struct{}
@@ -148,7 +149,7 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 		return
 	}
 	kept, err := o.Store.Ask(r.Context(), store.Request{
-		What: op.Approve, Operation: op.ID, Method: r.Method, Path: r.URL.EscapedPath(), Body: text, Who: who.Who, Access: who.session,
+		What: op.Approve, Operation: op.ID, Method: r.Method, Path: r.URL.RequestURI(), Body: text, Who: who.Who, Access: who.session,
 	})
 	o.answered(err)
 	if err != nil {
@@ -169,12 +170,21 @@ func (who caller) isAnother(than caller) bool {
 	return !slices.ContainsFunc(than.lineage(), func(name string) bool { return slices.Contains(mine, name) })
 }
 
+// is says that two are one by what they show: the same session or token, or the same person. Who
+// was given a token by somebody is not them.
+func (who caller) is(other caller) bool {
+	if who.session == other.session {
+		return true
+	}
+	return who.session != "" && other.session != "" && !who.program && !other.program && policy.WhoKey(who.Who) == policy.WhoKey(other.Who)
+}
+
 // lineage is who somebody is, and who made what they show, and what those showed.
 func (who caller) lineage() []string {
 	if who.session == "" {
 		return nil
 	}
-	return append([]string{strings.ToLower(who.Who)}, who.makers...)
+	return append([]string{policy.WhoKey(who.Who)}, who.makers...)
 }
 
 // mostMakers bounds of how many names a lineage is.

@@ -272,8 +272,30 @@ func TestApprovalIsOfAnother(t *testing.T) {
 			ok(t, err)
 		}
 	}
-	_, err := f.client.Ban(ctx, aBan("203.0.113.4", ""))
+	// A token is not who made it, though it counts as them where somebody approves.
+	watcher, _, err := f.access(erika, "watch", api.Viewer, "env=test")
+	ok(t, err)
+	watch := f.elsewhere(watcher)
+	_, err = erika.Ban(ctx, aBan("203.0.113.3", ""))
 	is := awaiting(t, err)
+	if _, err := watch.Request(ctx, is.Id); kind(err) != wire.KindNotFound {
+		t.Errorf("a token of some hosts sees what who made it asks: %v", err)
+	}
+	if _, err := watch.Refuse(ctx, is.Id, ""); kind(err) != wire.KindNotFound {
+		t.Errorf("and refuses it: %v", err)
+	}
+	if status, err := f.client.Status(ctx); err != nil || status.Database != "" {
+		t.Errorf("what somebody may not do is no matter of the database: %v %+v", err, status)
+	}
+	if _, err := erika.Approve(ctx, is.Id, api.Approval{}); kind(err) != wire.KindRole {
+		t.Error(err)
+	}
+	if status, err := f.client.Status(ctx); err != nil || status.Database != "" {
+		t.Errorf("nor is it what they may not approve: %v %+v", err, status)
+	}
+
+	_, err = f.client.Ban(ctx, aBan("203.0.113.4", ""))
+	is = awaiting(t, err)
 	done, err := f.client.Approve(ctx, is.Id, api.Approval{Alone: true})
 	ok(t, err)
 	if !done.Alone || done.State != api.RequestDone {
@@ -334,6 +356,11 @@ func TestApprovalAsOfNow(t *testing.T) {
 
 	_, err = erika.Ban(ctx, aBan("203.0.113.4", ""))
 	is = awaiting(t, err)
+	f.tamper(`update request set state = 'approved', decided = 1 where id = ?`, is.Id)
+	if now, err := erika.Request(ctx, is.Id); err != nil || now.State != api.RequestFailed || !strings.Contains(now.Failure, "the controller ended while it was done") {
+		t.Errorf("a controller that was killed meanwhile: %v %+v", err, now)
+	}
+	f.tamper(`update request set state = 'waiting', decided = 0 where id = ?`, is.Id)
 	row, err := f.controller.Store.Request(ctx, is.Id)
 	ok(t, err)
 	row.Body = []byte(strings.Replace(string(row.Body), "113.4", "113.5", 1))

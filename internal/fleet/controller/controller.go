@@ -17,6 +17,7 @@ import (
 	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/fleet/wire"
 	"sluice/internal/language/apart"
 )
 
@@ -244,7 +245,7 @@ func (c *Controller) answered(err error) {
 		c.database.Store(nil)
 		return
 	}
-	if errors.Is(err, context.Canceled) {
+	if f := (*wire.Failure)(nil); errors.Is(err, context.Canceled) || errors.As(err, &f) { // which the database did not say
 		return
 	}
 	text := err.Error()

@@ -41,7 +41,7 @@ func (c *Controller) granted(ctx context.Context, who string, groups []string) (
 	out := []grant{}
 	for _, a := range fleet.Access {
 		group, isGroup := strings.CutPrefix(a.Who, "oidc:")
-		if isGroup && slices.Contains(groups, group) || !isGroup && strings.EqualFold(a.Who, who) {
+		if isGroup && slices.Contains(groups, group) || !isGroup && policy.WhoKey(a.Who) == policy.WhoKey(who) {
 			out = append(out, grant{api.Role(a.Role), a.Hosts})
 		}
 	}

@@ -209,7 +209,7 @@ func (c *Controller) claims(id *oidc.IDToken) (who string, groups []string, err 
 	}
 	who = "user:sub/" + id.Subject
 	if is.Email != "" && is.Verified {
-		who = "user:" + strings.ToLower(is.Email)
+		who = policy.WhoKey("user:" + is.Email)
 	} else if strings.Contains(id.Subject, "@") {
 		return "", nil, errors.New("the provider has not verified your address of mail")
 	}

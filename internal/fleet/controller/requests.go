@@ -120,7 +120,7 @@ func (c *Controller) may(who caller, w waiting) bool {
 
 // shows says that a caller may know of a request: it is theirs, or for hosts of theirs.
 func (c *Controller) shows(who caller, w waiting) bool {
-	return !who.isAnother(w.asker) || c.covers(who, w.of)
+	return who.is(w.asker) || c.covers(who, w.of)
 }
 
 func (o operator) Requests(w http.ResponseWriter, r *http.Request, params api.RequestsParams) {
@@ -129,7 +129,20 @@ func (o operator) Requests(w http.ResponseWriter, r *http.Request, params api.Re
 	o.answered(err)
 	out := api.Requests{Requests: []api.Request{}}
 	for _, is := range all {
+		if err == nil {
+			err = r.Context().Err()
+		}
+		if err != nil {
+			break
+		}
 		if who.Hosts != nil {
+			if is, err = o.Store.Request(r.Context(), is.ID); errors.Is(err, store.ErrNotFound) { // it was removed meanwhile
+				err = nil
+				continue
+			}
+			if err != nil {
+				break
+			}
 			found, err := o.look(r.Context(), is)
 			if err != nil || !o.shows(who, found) {
 				continue
@@ -143,8 +156,11 @@ func (o operator) Requests(w http.ResponseWriter, r *http.Request, params api.Re
 // asOfNow is a request as it is now.
 func (o operator) asOfNow(is store.Request, whole bool) api.Request {
 	out := shownRequest(is, whole)
-	if out.State == api.RequestWaiting && !is.Expires.After(o.Now()) {
+	switch {
+	case out.State == api.RequestWaiting && !is.Expires.After(o.Now()):
 		out.State = api.RequestExpired
+	case out.State == api.RequestApproved && is.Operation != store.Enrolling && o.Now().Sub(is.Decided) > 2*answerTime:
+		out.State, out.Failure = api.RequestFailed, "the controller ended while it was done: see whether it is, and ask again where it is not"
 	}
 	return out
 }
@@ -179,7 +195,7 @@ func (o operator) Refuse(w http.ResponseWriter, r *http.Request, id string) {
 	}
 	who := as(r)
 	found, err := o.find(r, id)
-	if err == nil && who.isAnother(found.asker) && !o.may(who, found) {
+	if err == nil && !who.is(found.asker) && !o.may(who, found) {
 		err = unpermitted("%s may not do this, and so refuses it to nobody", who.Who)
 	}
 	if err == nil {
@@ -213,7 +229,7 @@ func (o operator) Approve(w http.ResponseWriter, r *http.Request, id string) {
 		err = o.mayApprove(who, found, asked.Alone)
 	}
 	if err == nil {
-		err = o.Store.Decide(r.Context(), id, who.Who, store.RequestApproved, asked.Why, asked.Alone)
+		err = o.Store.Decide(context.WithoutCancel(r.Context()), id, who.Who, store.RequestApproved, asked.Why, asked.Alone)
 	}
 	if err == nil && found.Operation != store.Enrolling { // whose host comes back by itself
 		failure, answer := o.perform(r.Context(), found)
@@ -254,7 +270,7 @@ func (o operator) perform(ctx context.Context, w waiting) (failure string, answe
 	}
 	out := &kept{header: http.Header{}}
 	o.operations().ServeHTTP(out, r)
-	if out.status < http.StatusBadRequest {
+	if out.status >= http.StatusOK && out.status < http.StatusMultipleChoices {
 		if out.body.Len() > mostSuspended {
 			return "", nil
 		}

@@ -178,7 +178,7 @@ func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
 		hosts, err = who.hosts(asked.Hosts)
 	}
 	a := store.Access{
-		ID: api.AccessID(secret), Kind: store.AccessLink, Secret: secret, Who: "user:" + strings.ToLower(asked.User), Role: string(asked.Role),
+		ID: api.AccessID(secret), Kind: store.AccessLink, Secret: secret, Who: policy.WhoKey("user:" + asked.User), Role: string(asked.Role),
 		Created: now, By: who.Who, Expires: asked.Expires,
 	}
 	if hosts != nil {

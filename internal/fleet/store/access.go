@@ -99,12 +99,16 @@ func (s *Store) Login(ctx context.Context, link [32]byte, id string, session [32
 // its owner ends it, who logs out.
 func (s *Store) WithdrawAccess(ctx context.Context, who, id string) error {
 	return s.write(ctx, func(t *tx) error {
-		err := t.must(ErrNotFound, `update access set withdrawn = $1 where id = $2 and withdrawn = 0`, s.micros(), id)
+		n, err := t.do(`update access set withdrawn = $1 where id = $2 and withdrawn = 0`, s.micros(), id)
+		if err != nil {
+			return err
+		}
+		refused, err := t.refuseOf(id, who)
+		if err == nil && n == 0 && refused == 0 { // of one that its owner has ended something may wait
+			err = ErrNotFound
+		}
 		if err != nil {
 			return fmt.Errorf("access %s: %w", id, err)
-		}
-		if err := t.refuseOf(id, who); err != nil {
-			return err
 		}
 		return t.tell(who, "access.withdraw", map[string]any{"access": id})
 	})

@@ -183,6 +183,9 @@ func (s *Store) Revoke(ctx context.Context, who, host, why string) error {
 		if err := t.revokeKeys(host); err != nil {
 			return err
 		}
+		if err := t.refuseHost(host, who, "the host was revoked"); err != nil {
+			return err
+		}
 		t.changed("host", host)
 		return t.tell(who, "host.revoke", map[string]any{"host": host, "why": why})
 	})

@@ -48,7 +48,7 @@ func (s *Store) Prune(ctx context.Context, who string, below int64, keep []int64
 		old := s.Now().Add(-abandoned).UnixMicro()
 		if out.Blobs, err = t.do(`delete from blob where sha256 in (select b.sha256 from blob b join upload u on u.id = b.upload
 			where u.begun < $1 and not exists (select 1 from bundle_blob x where x.sha256 = b.sha256)
-			and not exists (select 1 from request where what = 'publish' and state = 'waiting' and expires > $3)
+			and not exists (select 1 from request where what = 'publish' and state in ('waiting', 'approved') and expires > $3)
 			and not exists (select 1 from live_list l where l.sha256 = b.sha256 or l.previous = b.sha256) limit $2 LOCKED)`, old, prunedBlobs, s.micros()); err != nil {
 			return err
 		}

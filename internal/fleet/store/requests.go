@@ -61,8 +61,9 @@ const requestFor = 7 * 24 * time.Hour
 
 // So many requests wait at most, and of one who asks.
 const (
-	mostRequests   = 200
+	mostRequests   = 100
 	mostRequestsOf = 20
+	mostHosts      = 100 // by one token
 )
 
 // Sum is the ID of a request with this content. That of a host is the same whenever it asks.
@@ -87,6 +88,16 @@ func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
 	}
 	r.ID = r.Sum()
 	return r, s.write(ctx, func(t *tx) error {
+		if r.Access != "" { // it may be withdrawn at this moment, and then all that it asked for is refused
+			var withdrawn int64
+			err := t.one([]any{&withdrawn}, `select withdrawn from access where id = $1 LOCKED`, r.Access)
+			if err == nil && withdrawn != 0 {
+				err = ErrRevoked
+			}
+			if err != nil {
+				return fmt.Errorf("access %s: %w", r.Access, err)
+			}
+		}
 		var all, own int
 		err := t.one([]any{&all, &own}, `select count(*), coalesce(sum(case when who = $1 then 1 else 0 end), 0) from request
 			where state = $2 and expires > $3 and operation <> $4`, r.Who, string(RequestWaiting), column(r.Asked), Enrolling)
@@ -134,8 +145,8 @@ func (t *tx) approved(token Token, e Enrolment) error {
 			return err
 		case !token.Withdrawn.IsZero() || !token.Expires.After(now) || token.Used >= token.Uses:
 			return token.refusal(column(now))
-		case token.Used+waiting >= token.Uses:
-			return fmt.Errorf("%w: as many hosts as it is for wait for approval by it", ErrToken)
+		case token.Used+waiting >= token.Uses || waiting >= mostHosts:
+			return fmt.Errorf("%w: as many hosts wait for approval by it as may", ErrToken)
 		}
 		is = r
 		if err = t.ask(r); err != nil {
@@ -157,21 +168,15 @@ func (t *tx) approved(token Token, e Enrolment) error {
 	return fmt.Errorf("%w: this host was let in by it already", ErrToken)
 }
 
-// bit is a truth as a column has it.
-func bit(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 // Decide approves a request that waits, or refuses it, once: ErrNotFound, and ErrConflict where
 // it waits no more.
 func (s *Store) Decide(ctx context.Context, id, by string, to RequestState, why string, alone bool) error {
 	return s.write(ctx, func(t *tx) error {
 		now := s.micros()
-		n, err := t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, alone = $5 where id = $6 and state = $7 and expires > $2`,
-			string(to), now, by, why, bit(alone), id, string(RequestWaiting))
+		// A host that was let in may be refused until it comes.
+		n, err := t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, alone = $5 where id = $6 and expires > $2
+			and (state = $7 or state = $8 and operation = $9 and $1 = $10)`,
+			string(to), now, by, why, number(alone), id, string(RequestWaiting), string(RequestApproved), Enrolling, string(RequestRefused))
 		if err != nil {
 			return err
 		}
@@ -236,8 +241,8 @@ func (s *Store) request(ctx context.Context, q querier, id string) (r Request, e
 	return r, err
 }
 
-// Requests are those that wait, or all of the last month, the newest first. The answers are
-// left out.
+// Requests are those that wait, or all of the last month, the newest first, hosts behind the
+// others, without bodies and answers: a thousand at most.
 func (s *Store) Requests(ctx context.Context, all bool) ([]Request, error) {
 	var out []Request
 	where, args := ` where state = $1 and expires > $2`, []any{string(RequestWaiting), s.micros()}
@@ -246,10 +251,9 @@ func (s *Store) Requests(ctx context.Context, all bool) ([]Request, error) {
 	}
 	err := s.query(ctx, s.reader, func(scan func(...any) error) error {
 		r, err := scanRequest(scan)
-		r.Answer = nil
 		out = append(out, r)
 		return err
-	}, requestColumns+where+` order by asked desc, id limit 1000`, args...)
+	}, shortColumns+where+` order by case when operation = 'enrol' then 1 else 0 end, asked desc, id limit 1000`, args...)
 	return out, err
 }
 
@@ -261,19 +265,46 @@ func (s *Store) PruneRequests(ctx context.Context) error {
 	})
 }
 
-// refuseOf refuses what waits of an access that somebody else than its owner has ended.
-func (t *tx) refuseOf(access, by string) error {
+// refuseOf refuses what waits of an access that somebody else than its owner ends, and says
+// how much that is.
+func (t *tx) refuseOf(access, by string) (int, error) {
 	var owner string
-	err := t.one([]any{&owner}, `select who from access where id = $1`, access)
-	if err != nil || strings.EqualFold(owner, by) {
-		return err
+	err := t.one([]any{&owner}, `select who from access where id = $1 LOCKED`, access)
+	if err != nil || owner == by {
+		return 0, err
 	}
-	_, err = t.do(`update request set state = $1, decided = $2, decided_by = $3, why = $4, body = $5 where access = $6 and state = $7`,
-		string(RequestRefused), t.store.micros(), by, "what they asked by was withdrawn", []byte{}, access, string(RequestWaiting))
+	return t.refuseAll(by, "what they asked by was withdrawn", `access = $1 and operation <> 'enrol' and state = 'waiting'`, access)
+}
+
+// refuseHost refuses what else waits, or may come, as a host.
+func (t *tx) refuseHost(host, by, why string) error {
+	_, err := t.refuseAll(by, why, `who = $1 and operation = 'enrol' and state in ('waiting', 'approved')`, "host:"+host)
 	return err
 }
 
+func (t *tx) refuseAll(by, why, where, is string) (int, error) {
+	var ids []string
+	err := t.store.query(t.ctx, t, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	}, `select id from request where `+where+` LOCKED`, is)
+	for _, id := range ids {
+		if err == nil {
+			_, err = t.do(`update request set state = 'refused', decided = $1, decided_by = $2, why = $3, body = $4 where id = $5`, t.store.micros(), by, why, []byte{}, id)
+		}
+		if err == nil {
+			err = t.tell(by, "request.refuse", map[string]any{"request": id, "why": why})
+		}
+	}
+	return len(ids), err
+}
+
 const requestColumns = `select id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer from request`
+
+// shortColumns are those without what may be large.
+var shortColumns = strings.NewReplacer("body", "'' as body", "answer", "'' as answer").Replace(requestColumns)
 
 func scanRequest(scan func(...any) error) (r Request, err error) {
 	var state string

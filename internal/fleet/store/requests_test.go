@@ -12,6 +12,9 @@ func TestRequests(t *testing.T) {
 		fleet(t, s)
 		now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 		s.Now = func() time.Time { return now }
+		for _, id := range []string{"a", "b"} {
+			is(t, "access", s.CreateAccess(ctx, operator, Access{ID: id, Kind: AccessSession, Secret: secretOf(id), Who: "user:erika", Expires: now.Add(time.Hour)}), nil)
+		}
 		ask := func(who, body string) Request {
 			t.Helper()
 			now = now.Add(time.Microsecond)
@@ -41,10 +44,19 @@ func TestRequests(t *testing.T) {
 		is(t, "approved too late", s.Decide(ctx, late.ID, operator, RequestApproved, "", false), ErrConflict)
 		same(t, "those that wait after that", len(good[[]Request](t)(s.Requests(ctx, false))), 0)
 
+		// What is asked by an access that is withdrawn is refused, also when its owner has ended it.
+		gone := good[Request](t)(s.Ask(ctx, Request{What: "ban", Operation: "ban", Method: "POST", Path: "/x", Who: "user:erika", Access: "b"}))
+		is(t, "who asked logs out", s.WithdrawAccess(ctx, "user:erika", "b"), nil)
+		same(t, "which ends nothing", good[Request](t)(s.Request(ctx, gone.ID)).State, RequestWaiting)
+		_, err = s.Ask(ctx, Request{Who: "user:erika", Access: "b"})
+		is(t, "by a session that is over", err, ErrRevoked)
+		is(t, "somebody withdraws it", s.WithdrawAccess(ctx, operator, "b"), nil)
+		same(t, "which ends it", good[Request](t)(s.Request(ctx, gone.ID)).State, RequestRefused)
+		is(t, "once more", s.WithdrawAccess(ctx, operator, "b"), ErrNotFound)
 		for range mostRequestsOf {
 			ask("user:erika", "{}")
 		}
-		_, err = s.Ask(ctx, Request{Who: "user:erika"})
+		_, err = s.Ask(ctx, Request{Who: "user:erika", Access: "a"})
 		is(t, "more of one", err, ErrTooMany)
 		for i := mostRequestsOf; i < mostRequests; i++ {
 			ask(fmt.Sprint("user:", i), "{}")
@@ -76,7 +88,7 @@ func TestTokenWithApproval(t *testing.T) {
 			is(t, "before anybody approves it", err, ErrPending)
 		}
 		same(t, "one request", len(waiting()), 1)
-		one := waiting()[0]
+		one := good[Request](t)(s.Request(ctx, waiting()[0].ID))
 		same(t, "of the host, its key and its labels", string(one.Body), fmt.Sprintf(`{"host":"web-1","key":"%s","token":"web","labels":{"role":"web"}}`, hashOf("k1")))
 		now = now.Add(time.Second)
 		_, err := enrol("web-2", "k2")
@@ -99,6 +111,28 @@ func TestTokenWithApproval(t *testing.T) {
 		is(t, "after that", err, ErrToken)
 		_, err = enrol("web-5", "k5")
 		is(t, "by a token that is over", err, ErrToken)
+
+		// A name that was approved for two keys is that of the first; the second waits for nobody's
+		// mistake, and one that was let in may be refused until it comes.
+		is(t, "token", s.CreateToken(ctx, operator, Token{ID: "two", Secret: secretOf("two"), Uses: 5, Expires: now.Add(time.Hour), Approve: true}), nil)
+		come := func(host, key string) error {
+			_, err := s.Enrol(ctx, Enrolment{Secret: secretOf("two"), Host: host, Key: hashOf(key)})
+			return err
+		}
+		for _, key := range []string{"ka", "kb"} {
+			is(t, "waits", come("new-3", key), ErrPending)
+		}
+		is(t, "waits", come("new-4", "kc"), ErrPending)
+		for _, r := range waiting() {
+			is(t, "approved", s.Decide(ctx, r.ID, operator, RequestApproved, "", false), nil)
+			if r.Who == "host:new-4" {
+				is(t, "taken back", s.Decide(ctx, r.ID, operator, RequestRefused, "", false), nil)
+			}
+		}
+		is(t, "one that was taken back", come("new-4", "kc"), ErrToken)
+		is(t, "the first", come("new-3", "ka"), nil)
+		is(t, "revoked", s.Revoke(ctx, operator, "new-3", "sold"), nil)
+		is(t, "the second", come("new-3", "kb"), ErrToken)
 
 		is(t, "token", s.CreateToken(ctx, operator, Token{ID: "next", Secret: secretOf("n"), Uses: 1, Expires: now.Add(time.Hour), Approve: true}), nil)
 		again := func() error {

@@ -34,7 +34,7 @@ func (s *Store) CreateToken(ctx context.Context, who string, k Token) error {
 	return s.write(ctx, func(t *tx) error {
 		err := t.must(ErrExists, `insert into token (id, secret, labels, uses, used, created, created_by, expires, withdrawn, approve)
 			values ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8) on conflict do nothing`,
-			k.ID, hex.EncodeToString(k.Secret[:]), labels, k.Uses, s.micros(), who, column(k.Expires), bit(k.Approve))
+			k.ID, hex.EncodeToString(k.Secret[:]), labels, k.Uses, s.micros(), who, column(k.Expires), number(k.Approve))
 		if err != nil {
 			return fmt.Errorf("token %s: %w", k.ID, err)
 		}
@@ -170,6 +170,9 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 		return Host{}, err
 	}
 	if err := t.key(e.Host, e.Key); err != nil {
+		return Host{}, err
+	}
+	if err := t.refuseHost(e.Host, "host:"+e.Host, "another host has this name now"); err != nil {
 		return Host{}, err
 	}
 	t.changed("host", e.Host)

@@ -25,6 +25,20 @@ var whoSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 // IsWho says whether access of a fleet may name somebody so.
 func IsWho(text string) bool { return whoSyntax().MatchString(text) }
 
+// WhoKey is the same for what names the same: the case of letters of ASCII means nothing, but in
+// a provider's own name for somebody. Other letters are told apart.
+func WhoKey(who string) string {
+	if strings.HasPrefix(who, "user:sub/") {
+		return who
+	}
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, who)
+}
+
 // roles are all, the least first.
 var roles = []string{"viewer", "operator", "admin"}
 

@@ -342,6 +342,20 @@ func TestFleetAccess(t *testing.T) {
 	}
 }
 
+// TestWhoKey: who is one person is so for roles and for approvals alike.
+func TestWhoKey(t *testing.T) {
+	for a, b := range map[string]string{"user:Erika@Example.net": "user:erika@example.net", "oidc:Ops": "oidc:ops", "user:Éva": "user:Éva"} {
+		if WhoKey(a) != WhoKey(b) {
+			t.Errorf("%s and %s are two", a, b)
+		}
+	}
+	for a, b := range map[string]string{"user:han\u017f": "user:hans", "user:\u212aarl": "user:karl", "user:sub/AbC": "user:sub/abc", "user:Éva": "user:éva"} {
+		if WhoKey(a) == WhoKey(b) {
+			t.Errorf("%s and %s are one", a, b)
+		}
+	}
+}
+
 func TestFleetApprove(t *testing.T) {
 	read := func(text string) ([]string, error) {
 		p, err := (Reading{Texts: changed(map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: parts/*.yaml\napprove: " + text})}).ReadFleet("fleet.yaml")
