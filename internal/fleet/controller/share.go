@@ -131,7 +131,7 @@ func (c *Controller) shareThese(ctx context.Context, these []store.Offer, all bo
 		return err
 	}
 	share := p.Fleet.ShareBans
-	offered, err := c.Store.Offer(ctx, these, all, shareWithin, share.After, mostOffered)
+	offered, err := c.Store.Offer(ctx, these, all, shareWithin, max(shareWithin, share.For), share.After, mostOffered)
 	if err != nil || len(offered) == 0 {
 		return err
 	}

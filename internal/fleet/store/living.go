@@ -153,12 +153,16 @@ func (s *Store) Lift(ctx context.Context, who, kind, reason string, ids []string
 		if err != nil {
 			return nil, err
 		}
+		var everywhere [][]any
 		for _, id := range ids {
 			e, holds := has[id]
 			if !holds {
 				continue
 			}
 			delete(has, id)
+			if e.Kind == "ban" && e.Hosts == "" {
+				everywhere = append(everywhere, []any{e.What})
+			}
 			e.Seq, e.Kind, e.Reason, e.Who, e.Made = at.Seq+int64(len(lifted))+1, kind, reason, who, at.Now
 			lifted = append(lifted, e)
 		}
@@ -170,6 +174,14 @@ func (s *Store) Lift(ctx context.Context, who, kind, reason string, ids []string
 			return nil, err
 		}
 		if _, err := t.do(`delete from ban where id in NAMES($1)`, names); err != nil {
+			return nil, err
+		}
+		text, err := list(everywhere)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := t.do(`insert into lifted (what, at) select distinct v.value->>0, cast($2 as bigint) from EACH($1) v where true
+			on conflict (what) do update set at = excluded.at`, text, column(at.Now)); err != nil {
 			return nil, err
 		}
 		return lifted, t.tell(who, kind, map[string]any{"entries": lifted})

@@ -21,10 +21,10 @@ type Offered struct {
 }
 
 // Offer keeps what limits of hosts have banned, the newest of each host up to most, and says
-// what of it, or of all that was kept, limits of so many hosts have by now, which were told of within a time and are
-// not revoked. Of one host each ban counts once. A host that is not known, or was revoked,
-// is passed over.
-func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within time.Duration, after, most int) (out []Offered, err error) {
+// what of it, or of all that was kept, limits of so many hosts have by now, which were told of
+// within a time and are not revoked. Of one host each ban counts once. A host that is not
+// known, or was revoked, is passed over, and so is what was lifted on all hosts within rest.
+func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within, rest time.Duration, after, most int) (out []Offered, err error) {
 	rows := make([][]any, len(offers))
 	whats, hosts := map[string]bool{}, map[string]bool{}
 	for i, o := range offers {
@@ -62,6 +62,12 @@ func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within time
 		if _, err := t.do(`insert into offered (what, host, at) select distinct v.value->>0, host.id, cast($2 as bigint)
 			from EACH($1) v join host on host.id = v.value->>1 where host.revoked = 0
 			on conflict (what, host) do update set at = excluded.at`, text, column(at.Now)); err != nil {
+			return err
+		}
+		if _, err := t.do(`delete from lifted where at <= $1`, column(at.Now.Add(-rest))); err != nil {
+			return err
+		}
+		if _, err := t.do(`delete from offered where what in (select what from lifted)`); err != nil {
 			return err
 		}
 		if _, err := t.do(`delete from offered where (what, host) in (select what, host from

@@ -23,7 +23,7 @@ func TestOffers(t *testing.T) {
 				host, what, _ := strings.Cut(text, " ")
 				all = append(all, Offer{What: what, Host: host})
 			}
-			got := good[[]Offered](t)(s.Offer(ctx, all, false, time.Hour, 2, 3))
+			got := good[[]Offered](t)(s.Offer(ctx, all, false, time.Hour, time.Hour, 2, 3))
 			same(t, strings.Join(of, ", "), fmt.Sprint(got), want)
 		}
 		offer("[]", "web-1 a", "web-1 a", "stranger a")
@@ -31,7 +31,7 @@ func TestOffers(t *testing.T) {
 		offer("[{a [web-1 web-2]}]", "web-2 a", "web-2 b")
 		offer("[]", "web-3 c")                        // a is not asked about
 		offer("[{a [web-1 web-2 web-3]}]", "web-3 a") // it counts on until it is forgotten
-		same(t, "of all", fmt.Sprint(good[[]Offered](t)(s.Offer(ctx, nil, true, time.Hour, 2, 3))), "[{a [web-1 web-2 web-3]}]")
+		same(t, "of all", fmt.Sprint(good[[]Offered](t)(s.Offer(ctx, nil, true, time.Hour, time.Hour, 2, 3))), "[{a [web-1 web-2 web-3]}]")
 		if err := s.Unoffer(ctx, []string{"a"}); err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +62,20 @@ func TestOffers(t *testing.T) {
 		}
 		offer("[]", "web-4 v")
 		offer("[{v [web-1 web-3]}]", "web-3 v")
+
+		// What was lifted on all hosts rests for a while; what was lifted on some does not.
+		for what, hosts := range map[string]string{"203.0.113.7": "", "203.0.113.8": "role=web"} {
+			ban := holdOf(what, time.Hour)
+			ban.Hosts = hosts
+			good[[]Living](t)(s.Hold(ctx, operator, 10, false, []Hold{ban}))
+			same(t, "lifted", len(good[[]Living](t)(s.Lift(ctx, operator, "unban", "x", []string{ban.ID}))), 1)
+		}
+		offer("[{203.0.113.8 [web-1 web-3]}]", "web-1 203.0.113.7", "web-3 203.0.113.7", "web-1 203.0.113.8", "web-3 203.0.113.8")
+		if _, err := s.writer.ExecContext(ctx, s.text("update lifted set at = at - $1"), time.Hour.Microseconds()); err != nil {
+			t.Fatal(err)
+		}
+		offer("[]", "web-1 203.0.113.7")
+		offer("[{203.0.113.7 [web-1 web-3]}]", "web-3 203.0.113.7")
 	})
 }
 
@@ -80,7 +94,7 @@ func TestOffersAtOnce(t *testing.T) {
 		whole := 0
 		for _, host := range hosts {
 			all.Go(func() {
-				got, err := s.Offer(t.Context(), []Offer{{"a", host}, {"b", host}}, false, time.Hour, len(hosts), 10)
+				got, err := s.Offer(t.Context(), []Offer{{"a", host}, {"b", host}}, false, time.Hour, time.Hour, len(hosts), 10)
 				if err != nil {
 					t.Error(err)
 				}

@@ -285,6 +285,12 @@ create index offered_host on offered (host);
 create index notice_told_notice on notice_told (notice);
 `, `
 alter table fleet add column restored bigint not null default 0;
+`, `
+create table lifted (
+	what text not null primary key,
+	at bigint not null
+);
+create index lifted_at on lifted (at);
 `}
 
 // schemaTable has one row, the version of the tables.
