@@ -180,7 +180,7 @@ receivers:
 	})
 	says("web-1", wire.Report{Drift: "ssh passes\r\nBcc: evil@example.net\r\n\r\nall is well\x1b[2J" + strings.Repeat("x", 3000)})
 	f.until("all hear that it drifts", func() bool {
-		return web.count("begins drift web-1 host web-1 drifts: ssh passes Bcc") == 1 && box.count("begins: host web-1 drifts: ssh passes Bcc") == 1 && printed.count("example.net: host web-1 drifts: ssh passes Bcc") == 1
+		return web.count("begins drift web-1 host web-1 drifts: ssh passes Bcc") == 1 && box.count("host web-1 drifts: ssh passes Bcc") == 1 && printed.count("example.net: host web-1 drifts: ssh passes Bcc") == 1
 	})
 	if box.count("header Bcc") > 0 || box.count("\x1b") > 0 || printed.count("\n") > 0 || printed.count("\x1b") > 0 {
 		t.Errorf("%q %q", box.lines, printed.lines)
@@ -257,13 +257,17 @@ receivers:
 	f.until("one is back", func() bool { return !gone("web-1") })
 	f.ahead.Add(int64(quiet))
 	f.until("the other has ended", func() bool {
-		return web.count("ended refused web-2") == 1 && pager.count("ended refused web-2") == 1 && box.count("ended: ended: host web-2 refuses") == 1
+		return web.count("ended refused web-2") == 1 && pager.count("ended refused web-2") == 1 && box.count("ended: host web-2 refuses") == 1
 	})
 	f.ahead.Add(int64(24 * time.Hour))
 	f.until("it is said again", func() bool {
-		return web.count("lasts drift web-1") == 1 && box.count("lasts: host web-1 drifts: it comes") == 1
+		return web.count("lasts drift web-1") == 1 && box.count("it lasts since") == 1
 	})
 	ok(t, f.client.Revoke(t.Context(), "web-1", "sold"))
+	// A controller that has not read yet that the host is gone would say that it drifts again.
+	f.until("both know it", func() bool {
+		return !slices.ContainsFunc([]*fleet{f, second}, func(of *fleet) bool { return of.controller.view.Load().hosts["web-1"].Revoked.IsZero() })
+	})
 	f.until("it is gone", func() bool { return gone("web-1") })
 	f.ahead.Add(int64(quiet))
 	f.until("it has ended", func() bool { return web.count("ended drift web-1") == 1 && events.has("notice", `"event":"ended"`) })

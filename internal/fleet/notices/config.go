@@ -53,9 +53,9 @@ type Receiver struct {
 
 	hook *tell.Hook
 	mail *mailbox
-	// print is where lines go that no journal takes; it is of neither hook nor mail.
-	print func(text string)
-	most  time.Duration // that it may take for a message; 0: MostTime
+	// line is where lines go that no journal takes; it is of neither hook nor mail.
+	line func(text string)
+	most time.Duration // that it may take for a message; 0: MostTime
 }
 
 // What the file may have at most.
@@ -69,17 +69,17 @@ const (
 const usualRemind = 24 * time.Hour
 
 // Load reads the file of a controller's directory; without one all goes to the journal. What
-// is wrong with it is of type [source.Errors]. Lines that no journal takes are given to print.
-func Load(dir string, print func(text string)) (*Config, error) {
+// is wrong with it is of type [source.Errors]. Lines that no journal takes are given to line.
+func Load(dir string, line func(text string)) (*Config, error) {
 	path := filepath.Join(dir, File)
 	data, err := source.Read(path, dialect.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Config{Remind: usualRemind, Receivers: []Receiver{{Name: "journal", print: print}}}, nil
+		return &Config{Remind: usualRemind, Receivers: []Receiver{{Name: "journal", line: line}}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	c, err := Parse(path, data, print)
+	c, err := Parse(path, data, line)
 	if err == nil {
 		c.read = data
 	}
@@ -87,13 +87,13 @@ func Load(dir string, print func(text string)) (*Config, error) {
 }
 
 // Parse reads a text; name is what errors begin with, and what paths in it are relative to.
-func Parse(name string, data []byte, print func(text string)) (*Config, error) {
+func Parse(name string, data []byte, line func(text string)) (*Config, error) {
 	var errs source.Errors
 	c := &Config{Remind: usualRemind, dir: filepath.Dir(name)}
 	c.file = source.New(name, data, dialect, &errs)
 	if errs = c.file.CheckText(data); len(errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
-			c.top(doc, print)
+			c.top(doc, line)
 		}
 	}
 	if len(errs) > 0 {
@@ -102,7 +102,7 @@ func Parse(name string, data []byte, print func(text string)) (*Config, error) {
 	return c, nil
 }
 
-func (c *Config) top(doc *yaml.Node, print func(string)) {
+func (c *Config) top(doc *yaml.Node, line func(string)) {
 	const begin = "the file begins with version: 1"
 	f := c.file
 	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
@@ -132,7 +132,7 @@ func (c *Config) top(doc *yaml.Node, print func(string)) {
 		if !nameSyntax.MatchString(e.Name) {
 			f.Fail(f.At(e.Key), "write small letters, digits, dots and hyphens", "%s is not the name of a receiver", source.Quote(e.Name))
 		}
-		c.Receivers = append(c.Receivers, c.receiver(e, print))
+		c.Receivers = append(c.Receivers, c.receiver(e, line))
 	}
 	sorting.By(c.Receivers, func(a, b Receiver) int { return cmp.Compare(a.Name, b.Name) })
 }
@@ -171,7 +171,7 @@ func (c *Config) remind(n *yaml.Node) {
 	}
 }
 
-func (c *Config) receiver(e source.Entry, print func(string)) Receiver {
+func (c *Config) receiver(e source.Entry, line func(string)) Receiver {
 	r := Receiver{Name: e.Name}
 	f := c.file
 	has := c.keys(e.Value, "receiver")
@@ -186,7 +186,7 @@ func (c *Config) receiver(e source.Entry, print func(string)) Receiver {
 	}
 	if n := has["journal"]; n != nil {
 		ways++
-		r.print = print
+		r.line = line
 		if yes, ok := f.Flag(n, "journal"); ok && !yes {
 			f.Fail(f.At(n), "leave the receiver out", "journal is false")
 		}

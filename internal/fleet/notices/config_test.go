@@ -65,7 +65,7 @@ func TestErrors(t *testing.T) {
 		{"‸version: 1\n", "receivers is missing", ""},
 		{"version: ‸2\nreceivers: {a: {journal: true}}\n", "is not known to this sluice", "version: 1"},
 		{"version: 1\nremind: ‸1w\nreceivers: {a: {journal: true}}\n", `remind is "1w"`, "12h"},
-		{"version: 1\n‸reciever: a\nreceivers: {a: {journal: true}}\n", `unknown key "reciever" in the file of notices`, "known are"},
+		{"version: 1\n‸recipients: a\nreceivers: {a: {journal: true}}\n", `unknown key "recipients" in the file of notices`, "known are"},
 		{"version: 1\nreceivers: ‸{}\n", "receivers is empty", "journal alone"},
 		{"version: 1\nreceivers: {‸'A b': {journal: true}}\n", `"A b" is not the name of a receiver`, "small letters"},
 		{"version: 1\nreceivers: {‸a: {}}\n", "one of mail, webhook and journal, and a has 0", ""},

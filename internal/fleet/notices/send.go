@@ -147,7 +147,7 @@ func (r *Receiver) journal(m Message) string {
 	write := func(text string, priority journal.Priority, fields map[string]string) {
 		if !tell.Journal(text, priority, fields) {
 			said = "the controller prints it: there is no journal"
-			r.print(text)
+			r.line(text)
 		}
 	}
 	for _, n := range m.Notices {
@@ -186,7 +186,7 @@ func (b *mailbox) send(ctx context.Context, m Message) (string, error) {
 	out.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: nobody is to answer
 	var body strings.Builder
 	for _, n := range m.Notices {
-		fmt.Fprintf(&body, "%s: %s\r\n", n.Event, n.line())
+		body.WriteString(n.line() + "\r\n")
 	}
 	if text := m.more(); text != "" {
 		body.WriteString(text + "\r\n")

@@ -99,9 +99,9 @@ func certified(t *testing.T) (tls.Certificate, string) {
 }
 
 // receiver is the one of a file.
-func receiver(t *testing.T, text string, print func(string)) *Receiver {
+func receiver(t *testing.T, text string, line func(string)) *Receiver {
 	t.Helper()
-	c, err := Parse("n.yaml", []byte("version: 1\nreceivers: {a: "+text+"}\n"), print)
+	c, err := Parse("n.yaml", []byte("version: 1\nreceivers: {a: "+text+"}\n"), line)
 	ok(t, err)
 	return &c.Receivers[0]
 }
@@ -149,8 +149,8 @@ func TestMail(t *testing.T) {
 		body, err := io.ReadAll(quotedprintable.NewReader(m.Body))
 		ok(t, err)
 		lines := strings.Split(strings.TrimSpace(string(body)), "\r\n")
-		if len(lines) != 2 || !strings.HasPrefix(lines[0], "begins: host web-1 drifts: drop") || !strings.HasSuffix(lines[0], "<script>é") || strings.ContainsAny(lines[0], "\x1b\x00\u202e") ||
-			lines[1] != "ended: ended: roll-out 3 is halted (since 2026-11-29 01:02:03 UTC, until 2026-11-29 02:02:03 UTC)" {
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "host web-1 drifts: drop") || !strings.HasSuffix(lines[0], "<script>é") || strings.ContainsAny(lines[0], "\x1b\x00\u202e") ||
+			lines[1] != "ended: roll-out 3 is halted (since 2026-11-29 01:02:03 UTC, until 2026-11-29 02:02:03 UTC)" {
 			t.Errorf("%q", lines)
 		}
 	}
