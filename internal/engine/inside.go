@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 )
@@ -36,6 +37,11 @@ func (h *Host) Unban(ctx context.Context, what []bans.Named) (*apply.Banned, err
 // Bans is apply.Host.Bans in the host's network namespace.
 func (h *Host) Bans(ctx context.Context) ([]apply.BanEntry, error) {
 	return inside(h, func(h *Host) ([]apply.BanEntry, error) { return h.Host.Bans(ctx) })
+}
+
+// LimitBans is apply.Host.LimitBans in the host's network namespace.
+func (h *Host) LimitBans(ctx context.Context, wanted func(generation int) (bool, error), known func(addrset.Range) bool) ([]apply.LimitBan, error) {
+	return inside(h, func(h *Host) ([]apply.LimitBan, error) { return h.Host.LimitBans(ctx, wanted, known) })
 }
 
 // Confirm is apply.Host.Confirm in the host's network namespace.

@@ -161,7 +161,10 @@ func TestRecordOfTheTreeHasTeeth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range examples {
-		if e.IsDir() && !slices.ContainsFunc(record.Packets, func(p Packet) bool { return strings.HasPrefix(p.Name, e.Name()+": ") }) {
+		if _, err := os.Stat(filepath.Join("..", "..", "..", "examples", e.Name(), "policy.yaml")); err != nil {
+			continue // it is no policy
+		}
+		if !slices.ContainsFunc(record.Packets, func(p Packet) bool { return strings.HasPrefix(p.Name, e.Name()+": ") }) {
 			t.Errorf("nothing of %s is on record", e.Name())
 		}
 	}
