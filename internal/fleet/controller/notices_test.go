@@ -255,28 +255,39 @@ receivers:
 	f.until("both are gone", func() bool { return gone("web-1") && gone("web-2") })
 	says("web-1", wire.Report{Drift: "it comes and goes"})
 	f.until("one is back", func() bool { return !gone("web-1") })
-	f.ahead.Add(int64(quiet))
-	f.until("the other has ended", func() bool {
-		return web.count("ended refused web-2") == 1 && pager.count("ended refused web-2") == 1 && box.count("ended: host web-2 refuses") == 1
+	// A controller that looked before may say meanwhile that it is there again, and then it has
+	// to be away anew. One that tells a receiver holds it for a minute, which such jumps of the
+	// clock end: the other may tell it too.
+	ends := func(what string, has func() bool) {
+		t.Helper()
+		last := time.Time{}
+		f.until(what, func() bool {
+			if time.Since(last) > 5*time.Second {
+				f.ahead.Add(int64(quiet))
+				last = time.Now()
+			}
+			return has()
+		})
+	}
+	ends("the other has ended", func() bool {
+		return web.count("ended refused web-2") > 0 && pager.count("ended refused web-2") > 0 && box.count("ended: host web-2 refuses") > 0
 	})
 	f.ahead.Add(int64(24 * time.Hour))
 	f.until("it is said again", func() bool {
-		return web.count("lasts drift web-1") == 1 && box.count("it lasts since") == 1
+		return web.count("lasts drift web-1") > 0 && box.count("it lasts since") > 0
 	})
 	ok(t, f.client.Revoke(t.Context(), "web-1", "sold"))
-	// A controller that has not read yet that the host is gone would say that it drifts again.
-	f.until("both know it", func() bool {
-		return !slices.ContainsFunc([]*fleet{f, second}, func(of *fleet) bool { return of.controller.view.Load().hosts["web-1"].Revoked.IsZero() })
-	})
 	f.until("it is gone", func() bool { return gone("web-1") })
-	f.ahead.Add(int64(quiet))
-	f.until("it has ended", func() bool { return web.count("ended drift web-1") == 1 && events.has("notice", `"event":"ended"`) })
-	for _, what := range []string{"begins drift web-1", "lasts drift web-1", "ended drift web-1", "begins refused web-2", "ended refused web-2"} {
+	ends("it has ended", func() bool { return web.count("ended drift web-1") > 0 && events.has("notice", `"event":"ended"`) })
+	for _, what := range []string{"begins drift web-1", "begins refused web-2"} {
 		if n := web.count(what); n != 1 {
 			t.Errorf("it hears %d times: %s", n, what)
 		}
 	}
-	f.says(`sluice_fleet_notices{kind="drift"} 0`, `sluice_fleet_notices{kind="list"} 0`)
+	f.until("no notice is open", func() bool {
+		text := f.scraped()
+		return strings.Contains(text, "\nsluice_fleet_notices{kind=\"drift\"} 0\n") && strings.Contains(text, "\nsluice_fleet_notices{kind=\"list\"} 0\n")
+	})
 	text := f.scraped()
 	for _, want := range []string{`sluice_fleet_notices_sent_total{receiver="ops"} `, `sluice_fleet_notices_failed_total{receiver="deaf"} `} {
 		if !strings.Contains(text, want) {
