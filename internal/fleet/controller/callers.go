@@ -95,7 +95,7 @@ func (c *Controller) host(who caller, id string) error {
 		return nil
 	}
 	if h, has := c.view.Load().hosts[id]; !has || !who.sees(id, h.Labels) {
-		return fmt.Errorf("host %s: %w", id, store.ErrNotFound)
+		return fmt.Errorf("host %.253q: %w", id, store.ErrNotFound)
 	}
 	return nil
 }

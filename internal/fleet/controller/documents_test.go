@@ -352,7 +352,7 @@ func TestGuestsRefused(t *testing.T) {
 		"the host's":          {"vm-2", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.MustParseAddr("198.51.100.9")} }, "198.51.100.9 may lead to no guest"},
 		"another's address":   {"vm-2", func(g *api.NewGuest) { g.Interface = "tap1" }, "address 10.30.0.5: taken by another: guest vm-1"},
 		"another's interface": {"vm-2", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("10.30.0.6") }, "interface tap0 of host hv-1: taken by another: guest vm-1"},
-		"no host":             {"vm-1", func(g *api.NewGuest) { g.Host = "hv-9" }, "host hv-9: not found"},
+		"no host":             {"vm-1", func(g *api.NewGuest) { g.Host = "hv-9" }, `host "hv-9": not found`},
 		"a wrong id":          {"vm 1", func(*api.NewGuest) {}, "not the name of a guest"},
 		"a long id":           {strings.Repeat("a", 254), func(*api.NewGuest) {}, "not the name of a guest"},
 		"a wrong interface":   {"vm-1", func(g *api.NewGuest) { g.Interface = "tap 0" }, `interface name "tap 0"`},

@@ -27,7 +27,7 @@ const (
 	mostWaiting = 10
 )
 
-func noGuest(id string) error { return fmt.Errorf("guest %.253s: %w", id, store.ErrNotFound) }
+func noGuest(id string) error { return fmt.Errorf("guest %.253q: %w", id, store.ErrNotFound) }
 
 func (o operator) Guests(w http.ResponseWriter, r *http.Request, params api.GuestsParams) {
 	var only *selector.Selector

@@ -30,7 +30,7 @@ func (c *Controller) label(ctx context.Context, who, host string, envelope []byt
 	}
 	found, err := c.Store.Hosts(ctx, host)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("host %s: %w", host, store.ErrNotFound)
+		err = fmt.Errorf("host %.253q: %w", host, store.ErrNotFound)
 	}
 	if err != nil {
 		return nil, err

@@ -174,7 +174,7 @@ func (o operator) find(r *http.Request, id string) (waiting, error) {
 	}
 	found, err := o.look(r.Context(), is)
 	if err == nil && !o.shows(as(r), found) {
-		err = fmt.Errorf("request %s: %w", id, store.ErrNotFound)
+		err = fmt.Errorf("request %.64q: %w", id, store.ErrNotFound)
 	}
 	return found, err
 }

@@ -75,7 +75,7 @@ func (o operator) WithdrawToken(w http.ResponseWriter, r *http.Request, id strin
 	if who.Hosts != nil {
 		all, err := o.Store.Tokens(r.Context())
 		if err == nil && !slices.ContainsFunc(all, func(t store.Token) bool { return t.ID == id && who.sees("", t.Labels) }) {
-			err = fmt.Errorf("token %s: %w", id, store.ErrNotFound)
+			err = fmt.Errorf("token %.64q: %w", id, store.ErrNotFound)
 		}
 		if err != nil {
 			o.done(w, nil, err)

@@ -183,7 +183,7 @@ func TestHostsOfARole(t *testing.T) {
 	for _, host := range []string{"web-2", "web-9"} { // one outside looks like none
 		_, labels := c.SetLabels(t.Context(), host, []byte("{}"))
 		for what, err := range map[string]error{"revoke": c.Revoke(t.Context(), host, ""), "labels": labels} {
-			if kind(err) != wire.KindNotFound || err.Error() != "host "+host+": not found" {
+			if kind(err) != wire.KindNotFound || err.Error() != `host "`+host+`": not found` {
 				t.Errorf("%s of %s: %v", what, host, err)
 			}
 		}

@@ -108,7 +108,7 @@ func (s *Store) WithdrawAccess(ctx context.Context, who, id string) error {
 			err = ErrNotFound
 		}
 		if err != nil {
-			return fmt.Errorf("access %s: %w", id, err)
+			return fmt.Errorf("access %.64q: %w", id, err)
 		}
 		return t.tell(who, "access.withdraw", map[string]any{"access": id})
 	})

@@ -200,7 +200,7 @@ func (s *Store) RemoveGuest(ctx context.Context, who, id string) error {
 			return err
 		}
 		if len(before) == 0 {
-			return fmt.Errorf("guest %s: %w", id, ErrNotFound)
+			return fmt.Errorf("guest %.253q: %w", id, ErrNotFound)
 		}
 		if _, err := t.do(`delete from guest where id = $1`, id); err != nil {
 			return err

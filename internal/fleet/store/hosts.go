@@ -93,7 +93,7 @@ func (t *tx) host(id string) (Host, error) {
 	case err != nil:
 		return Host{}, err
 	case len(found) == 0:
-		return Host{}, fmt.Errorf("host %s: %w", id, ErrNotFound)
+		return Host{}, fmt.Errorf("host %.253q: %w", id, ErrNotFound)
 	}
 	return found[0], nil
 }

@@ -236,7 +236,7 @@ func (s *Store) request(ctx context.Context, q querier, id string) (r Request, e
 		return err
 	}, requestColumns+` where id = $1`, id)
 	if err == nil && r.ID == "" {
-		err = fmt.Errorf("request %s: %w", id, ErrNotFound)
+		err = fmt.Errorf("request %.64q: %w", id, ErrNotFound)
 	}
 	return r, err
 }

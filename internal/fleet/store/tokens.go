@@ -47,7 +47,7 @@ func (s *Store) WithdrawToken(ctx context.Context, who, id string) error {
 	return s.write(ctx, func(t *tx) error {
 		err := t.must(ErrNotFound, `update token set withdrawn = $1 where id = $2 and withdrawn = 0`, s.micros(), id)
 		if err != nil {
-			return fmt.Errorf("token %s: %w", id, err)
+			return fmt.Errorf("token %.64q: %w", id, err)
 		}
 		return t.tell(who, "token.withdraw", map[string]any{"token": id})
 	})
