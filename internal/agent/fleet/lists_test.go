@@ -25,6 +25,20 @@ func (s *stage) list(name, text string, seq int64, allowCut bool) wire.LiveList 
 	return wire.LiveList{Name: name, Envelope: must(s.online.SignLive(trust.ListKind(name), seq, trust.List{Name: name, SHA256: f.SHA256, Size: f.Size, AllowCut: allowCut}))}
 }
 
+// tries is how often lists were given to the kernel.
+func (k *kernel) tries() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.taken
+}
+
+// applied is how often a policy was.
+func (k *kernel) applied() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.seen)
+}
+
 // awaitLists lets time go by until the host reports lists as some function wants them.
 func (s *stage) awaitLists(what string, fits func(map[string]wire.ListReport) bool) map[string]wire.ListReport {
 	s.t.Helper()
@@ -67,7 +81,7 @@ func TestLiveLists(t *testing.T) {
 		}
 		has(scanners, "192.0.2.1\n")
 		has(tor, "192.0.2.9\n")
-		applied := len(s.kernel.seen)
+		applied := s.kernel.applied()
 
 		// Of two that change, one would cut a connection.
 		want.Lists = []wire.LiveList{s.list(scanners, "192.0.2.2\n", 2, false), s.list(tor, "# cut\n", 2, false)}
@@ -82,13 +96,13 @@ func TestLiveLists(t *testing.T) {
 			t.Errorf("fetched %q", s.fetched)
 		}
 		// It is tried again in an hour, not with each question for what is desired.
-		tries := s.kernel.taken
+		tries := s.kernel.tries()
 		time.Sleep(refusedTime - 10*time.Minute)
 		synctest.Wait()
-		if s.kernel.taken != tries {
-			t.Errorf("tried %d times within an hour", s.kernel.taken-tries)
+		if n := s.kernel.tries(); n != tries {
+			t.Errorf("tried %d times within an hour", n-tries)
 		}
-		s.awaitLists("again", func(map[string]wire.ListReport) bool { return s.kernel.taken > tries })
+		s.awaitLists("again", func(map[string]wire.ListReport) bool { return s.kernel.tries() > tries })
 		want.Lists[1] = s.list(tor, "# cut\n", 3, true)
 		s.desire(want)
 		s.awaitLists("cut", func(l map[string]wire.ListReport) bool {
@@ -123,8 +137,8 @@ func TestLiveLists(t *testing.T) {
 			defer s.kernel.mu.Unlock()
 			return s.kernel.lists[scanners] == "192.0.2.3\n"
 		})
-		if len(s.kernel.seen) != applied {
-			t.Errorf("the policy was applied %d times more", len(s.kernel.seen)-applied)
+		if n := s.kernel.applied(); n != applied {
+			t.Errorf("the policy was applied %d times more", n-applied)
 		}
 	})
 }

@@ -325,8 +325,18 @@ func hostileTexts(t *testing.T, database ...string) {
 		walk()
 		for _, h := range hostile {
 			for _, line := range [][]string{
-				{"requests"}, {"approve"}, {"refuse"}, {"bans"}, {"allows"}, {"guest", "show"}, {"guest", "remove"},
-				{"token", "withdraw"}, {"access", "withdraw"}, {"revoke"}, {"rollout", "show"}, {"lists", "undo"},
+				{"requests"},
+				{"approve"},
+				{"refuse"},
+				{"bans"},
+				{"allows"},
+				{"guest", "show"},
+				{"guest", "remove"},
+				{"token", "withdraw"},
+				{"access", "withdraw"},
+				{"revoke"},
+				{"rollout", "show"},
+				{"lists", "undo"},
 			} {
 				if !approve {
 					a.list(2, at(append(line, h.raw)...))
@@ -348,8 +358,19 @@ func hostileTexts(t *testing.T, database ...string) {
 		}
 	}
 	for _, line := range [][]string{
-		{"hosts"}, {"bans"}, {"allows"}, {"guest", "list"}, {"requests"}, {"requests", "--all"}, {"audit", "list", "--last", "0"}, {"access", "list"}, {"token", "list"}, {"rollout", "show"},
-		{"rollout", "show", "--all"}, {"lists"}, {"notices", "--all"},
+		{"hosts"},
+		{"bans"},
+		{"allows"},
+		{"guest", "list"},
+		{"requests"},
+		{"requests", "--all"},
+		{"audit", "list", "--last", "0"},
+		{"access", "list"},
+		{"token", "list"},
+		{"rollout", "show"},
+		{"rollout", "show", "--all"},
+		{"lists"},
+		{"notices", "--all"},
 	} {
 		for _, more := range [][]string{nil, {"--json"}} {
 			a.list(1, at(append(line, more...)...))
