@@ -279,13 +279,18 @@ func (m *Member) take(d *wire.Desired) {
 
 // outdated is the error of an order from before the last one that was taken, though the
 // controller's revision has come up to that again: its database is an older copy. What has
-// been desired since a revision that this host has seen is what was desired then.
+// been desired since a revision that this host has seen is what was desired then. A bundle that
+// nobody signed is none that the fleet desired: who forged that order is gone, and what has been
+// desired all the time holds.
 func (m *Member) outdated(d *wire.Desired) error {
 	m.mu.Lock()
 	last := m.state.Desired
 	m.mu.Unlock()
 	same := d.Bundle == last.Bundle && d.Rollout == last.Rollout
 	if same || d.Since == 0 || d.Order.Incarnation != last.Order.Incarnation || d.Since > last.Order.Revision || d.Order.Compare(last.Order) < 0 {
+		return nil
+	}
+	if _, err := m.Trust.Bundle(last.Bundle, m.Level, Now()); errors.Is(err, trust.ErrUnsigned) {
 		return nil
 	}
 	return fmt.Errorf("bundle %d of revision %d is %w: an older copy of the controller's database was put back, and the policy key has to sign a new incarnation", d.Bundle, d.Since, trust.ErrRolledBack)

@@ -74,14 +74,22 @@ func TestNotTaken(t *testing.T) {
 			t.Fatalf("a lower revision was taken: %+v", r)
 		}
 
-		// A copy of the database from before bundle 7 was desired, in which much has happened since.
+		// Who forged that is gone, and what was desired all the time still is.
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Since: 1})
+		synctest.Wait()
+		if m.now().Desired.Bundle != 1 {
+			t.Fatalf("a bundle that nobody signed keeps the signed one away: %+v", m.now())
+		}
+
+		// A copy of the database from before bundle 2 was desired, in which much has happened since.
 		two := s.sign("two")
+		s.desire(wire.Desired{Bundle: two, Rollout: 3})
+		s.await(wire.StateConfirmed, time.Minute)
 		older := s.desired
-		older.Order.Revision, older.Bundle, older.Rollout, older.Since = older.Order.Revision+9, two, 1, 1
-		s.push(&wire.Message{Trust: &s.trusted})
+		older.Order.Revision, older.Bundle, older.Rollout, older.Since = older.Order.Revision+9, 1, 1, 1
 		s.push(&wire.Message{Desired: &older})
 		synctest.Wait()
-		if m.now().Desired.Bundle != 7 {
+		if m.now().Desired.Bundle != two {
 			t.Fatalf("an older copy was taken: %+v", m.now())
 		}
 		m.mu.Lock()
@@ -91,6 +99,9 @@ func TestNotTaken(t *testing.T) {
 			t.Error(doubt)
 		}
 
+		desired := s.desired
+		s.push(&wire.Message{Desired: &desired})
+		synctest.Wait()
 		signed := s.trusted
 		s.push(&wire.Message{Trust: &wire.Trust{Timestamp: []byte("{}"), Snapshot: signed.Snapshot, Targets: signed.Targets}})
 		synctest.Wait()
@@ -98,24 +109,24 @@ func TestNotTaken(t *testing.T) {
 			t.Fatalf("%+v", r)
 		}
 
+		three := s.sign("three")
 		s.set(func() { s.tampered = true })
-		s.desire(wire.Desired{Bundle: two, Rollout: 3})
+		s.desire(wire.Desired{Bundle: three, Rollout: 4})
 		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {
 			t.Fatalf("%+v", r)
 		}
-		s.runs("one")
+		s.runs("two")
 		s.set(func() { s.tampered = false })
 		s.await(wire.StateConfirmed, 20*time.Minute) // once the controller gives what was signed
-		s.runs("two")
+		s.runs("three")
 
-		three := s.sign("three")
 		s.next.Floor = three
 		s.sign("four")
-		s.desire(wire.Desired{Bundle: two, Rollout: 4})
+		s.desire(wire.Desired{Bundle: two, Rollout: 5})
 		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "floor") {
 			t.Fatalf("%+v", r)
 		}
-		s.runs("two")
+		s.runs("three")
 	})
 }
 

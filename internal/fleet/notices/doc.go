@@ -1,7 +1,7 @@
 // Package notices is how a controller tells people what is wrong in its fleet: the file
 // notices.yaml of its directory, and the ways to a receiver: a webhook, mail, the journal. It
 // keeps nothing, and each way ends in time whatever the receiver does. Callers: the controller,
-// which says when who is told of what, and its commands.
+// which says what goes to whom and when, and its commands.
 package notices
 
 import (
@@ -48,7 +48,7 @@ type Notice struct {
 	Ended   time.Time `json:"ended,omitzero"`
 }
 
-// Message is all that a receiver is told at once.
+// Message is all that goes to a receiver at once.
 type Message struct {
 	Fleet   string   `json:"fleet"`
 	Text    string   `json:"text"` // all of it in one line

@@ -261,7 +261,7 @@ type Kind string
 // Labels What selectors ask. At most 64.
 type Labels map[string]string
 
-// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is told again on another stream if the one before may have lost it.
+// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is said again on another stream if the one before may have lost it.
 type LimitBans struct {
 	// What addresses and prefixes
 	What []netip.Prefix `json:"what"`
@@ -337,7 +337,7 @@ type Message struct {
 	// Hello Who an agent is beside its certificate, and what it has.
 	Hello *Hello `json:"hello,omitempty"`
 
-	// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is told again on another stream if the one before may have lost it.
+	// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is said again on another stream if the one before may have lost it.
 	LimitBans *LimitBans `json:"limit-bans,omitempty"`
 
 	// Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
