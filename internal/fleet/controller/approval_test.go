@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -394,17 +392,9 @@ func TestApprovedOnce(t *testing.T) {
 	t.Parallel()
 	f := approving(t, "publish")
 	ctx := t.Context()
+	second := f.second()
 	erika := f.logged("erika")
 	maxim := f.logged("max")
-	ok(t, f.stop())
-	second := *f
-	second.dir, second.address = filepath.Join(t.TempDir(), "second"), ""
-	ok(t, os.CopyFS(second.dir, os.DirFS(f.dir)))
-	f.keepWeb = true
-	f.run()
-	second.client = api.NewClient(second.dir)
-	second.run()
-	t.Cleanup(func() { ok(t, second.stop()) })
 	socket := f.client
 	f.client = erika
 	_, err := f.publish("input: {default: drop}\n# 2\n")

@@ -43,25 +43,22 @@ type banBounds struct {
 
 // bounded is the policy of the newest bundle.
 func (c *Controller) bounded(ctx context.Context) (*policy.Policy, error) {
-	newest := int64(0)
-	for number := range c.view.Load().bundles {
-		newest = max(newest, number)
-	}
-	if newest == 0 {
+	number := newest(c.view.Load())
+	if number == 0 {
 		return nil, wrong("no bundle is published yet, and its fleet.yaml says what the controller may ban and let in")
 	}
 	c.bounds.mutex.Lock()
 	defer c.bounds.mutex.Unlock()
-	if c.bounds.bundle == newest {
+	if c.bounds.bundle == number {
 		return c.bounds.policy, nil
 	}
-	of, err := c.contents.of(ctx, c.Store, newest)
+	of, err := c.contents.of(ctx, c.Store, number)
 	if err != nil {
 		return nil, err
 	}
 	p, _, err := c.policyOf(ctx, &of.manifest)
 	if err == nil {
-		c.bounds.bundle, c.bounds.policy = newest, p
+		c.bounds.bundle, c.bounds.policy = number, p
 	}
 	return p, err
 }

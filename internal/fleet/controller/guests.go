@@ -190,8 +190,13 @@ func (c *Controller) checkBounds(ctx context.Context, bundle int64, g *store.Gue
 	return nil
 }
 
-// newest is the last of the bundles, of which there is one.
-func newest(v *view) int64 { return slices.Max(slices.Collect(maps.Keys(v.bundles))) }
+// newest is the last of the bundles; 0: there is none.
+func newest(v *view) (number int64) {
+	for n := range v.bundles {
+		number = max(number, n)
+	}
+	return number
+}
 
 // checkRules reads the rules of a guest's owner, and whether its network namespace has any, as
 // its host will.
@@ -205,7 +210,7 @@ func (c *Controller) checkRules(ctx context.Context, v *view, g *store.Guest) er
 	file := "fleet.yaml"
 	texts := map[string][]byte{file: []byte("version: 1\nfleet: fleet\nparts: part.yaml\n"), "part.yaml": []byte("version: 1\nguests: {enforce: namespace}\nforward: {default: drop}\n")}
 	bundle := v.desired[g.Host].Bundle
-	if bundle == 0 && len(v.bundles) > 0 { // no roll-out has reached it
+	if bundle == 0 { // no roll-out has reached it
 		bundle = newest(v)
 	}
 	if bundle != 0 {
