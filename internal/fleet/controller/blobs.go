@@ -82,6 +82,9 @@ func (cs *contents) of(ctx context.Context, from *store.Store, bundle int64) (*c
 	}
 	cs.mutex.Lock()
 	defer cs.mutex.Unlock()
+	if has := cs.bundles[bundle]; has != nil { // of somebody who read it meanwhile, and perhaps more of it
+		return has, nil
+	}
 	cs.bundles[bundle] = made
 	return made, nil
 }

@@ -55,14 +55,22 @@ func groupsOf(p *policy.Policy) (groups []group, err error) {
 
 // groups are those of a bundle, with what guests may have by it, which never change.
 func (c *Controller) groups(ctx context.Context, bundle int64) (groups []group, addresses, public addrset.Set, err error) {
-	of, err := c.contents.of(ctx, c.Store, bundle)
+	of, err := c.readContent(ctx, bundle)
 	if err != nil {
 		return nil, addresses, public, err
 	}
+	return of.groups, of.addresses, of.public, nil
+}
+
+// readContent is what a bundle is made of, its groups and lists too.
+func (c *Controller) readContent(ctx context.Context, bundle int64) (*content, error) {
+	of, err := c.contents.of(ctx, c.Store, bundle)
+	if err != nil {
+		return nil, err
+	}
 	of.mutex.Lock()
 	defer of.mutex.Unlock()
-	err = c.readGroups(ctx, of)
-	return of.groups, of.addresses, of.public, err
+	return of, c.readGroups(ctx, of)
 }
 
 // readGroups is called with the mutex.

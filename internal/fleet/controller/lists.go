@@ -126,10 +126,7 @@ func (c *Controller) listsOf(ctx context.Context, bundle int64) ([]liveList, err
 	if bundle == 0 {
 		return nil, nil
 	}
-	if _, _, _, err := c.groups(ctx, bundle); err != nil {
-		return nil, err
-	}
-	of, err := c.contents.of(ctx, c.Store, bundle)
+	of, err := c.readContent(ctx, bundle)
 	if err != nil {
 		return nil, err
 	}

@@ -211,6 +211,19 @@ func TestLiveLists(t *testing.T) {
 	if asked.Load() != before {
 		t.Errorf("asked %d times more", asked.Load()-before)
 	}
+	// Several that read a bundle at once read all of it, each.
+	var readers sync.WaitGroup
+	for range 50 {
+		f.controller.contents.drop([]int64{signed.Bundle.Number})
+		for range 8 {
+			readers.Go(func() {
+				if lists, err := f.controller.listsOf(t.Context(), signed.Bundle.Number); err != nil || len(lists) != 1 {
+					t.Errorf("%v %v", lists, err)
+				}
+			})
+		}
+		readers.Wait()
+	}
 	// Of two that come at once one asks.
 	ok(t, f.controller.readLists(t.Context()))
 	row := f.controller.lists.row(name)
