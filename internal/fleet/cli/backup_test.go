@@ -50,6 +50,7 @@ func TestBackup(t *testing.T) {
 	has(t, errOut+".", ".")
 	_, errOut = run(t, 0, "backup", "--dir", f.dir, "--keys", file("keys"))
 	has(t, errOut, "the controller's private keys are in "+file("keys")+", not encrypted")
+	before, _ := run(t, 0, "audit", "export", "--dir", f.dir)
 	out, errOut = run(t, 0, "backup", "--dir", f.dir, "--keys", "--recipient", key.Recipient().String(), file("sealed"), "--json")
 	has(t, out, `"encrypted": true`, `"keys": true`)
 	if errOut != "" {
@@ -72,7 +73,6 @@ func TestBackup(t *testing.T) {
 			t.Errorf("%s has a private key: %v", name, is)
 		}
 	}
-	before, _ := run(t, 0, "audit", "export", "--dir", f.dir)
 	end()
 
 	databases := map[string]string{"sqlite": ""}
