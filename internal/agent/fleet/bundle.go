@@ -204,7 +204,7 @@ func (m *Member) blob(ctx context.Context, hash string, most int64, from []byte)
 // bundle is what is signed of a bundle, with what the controller shows now where that is not
 // known yet.
 func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error) {
-	b, err := m.Trust.Bundle(number, m.Level, Now())
+	b, err := m.Trust.Bundle(number, m.Level, m.Clock())
 	if err == nil || !errors.Is(err, trust.ErrUnsigned) && !errors.Is(err, trust.ErrExpired) {
 		return b, err
 	}
@@ -215,7 +215,7 @@ func (m *Member) bundle(ctx context.Context, number int64) (trust.Bundle, error)
 	if asked != nil {
 		return b, fmt.Errorf("%w; %w", err, asked)
 	}
-	return m.Trust.Bundle(number, m.Level, Now())
+	return m.Trust.Bundle(number, m.Level, m.Clock())
 }
 
 // selected are the files that this host needs, all of which have to be there.

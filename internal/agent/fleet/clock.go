@@ -29,7 +29,5 @@ func (c *dbClock) behind(said time.Time) bool {
 	return !c.at.IsZero() && c.said.Add(time.Since(c.at)).Sub(said) > setBack
 }
 
-// until is a moment of that clock by the host's own.
-func (c *dbClock) until(t time.Time) time.Time {
-	return Now().Add(t.Sub(c.said.Add(time.Since(c.at))))
-}
+// left is how long it is until a moment of that clock.
+func (c *dbClock) left(t time.Time) time.Duration { return t.Sub(c.said.Add(time.Since(c.at))) }

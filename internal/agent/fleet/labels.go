@@ -12,7 +12,7 @@ func (m *Member) relabel(order []byte) {
 	if len(order) == 0 || wire.Hash(order) == m.now().Labels {
 		return
 	}
-	labels, err := m.Trust.Labels(order, m.Host, Now())
+	labels, err := m.Trust.Labels(order, m.Host, m.Clock())
 	if err == nil && m.Relabel != nil {
 		err = m.Relabel(labels)
 	}

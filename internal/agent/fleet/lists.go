@@ -65,7 +65,7 @@ func (m *Member) lists(ctx context.Context, d *wire.Desired) error {
 			continue
 		}
 		done := is.Has == wanted.SHA256 && is.Why == "" || is.Unused
-		refused := is.Why != "" && !is.Tried.IsZero() && Now().Sub(is.Tried) < refusedTime && Now().After(is.Tried)
+		refused := is.Why != "" && !is.Tried.IsZero() && m.Clock().Sub(is.Tried) < refusedTime && m.Clock().After(is.Tried)
 		if is.Wanted == wanted && now.ListsIn == running.Generation && (done || refused) {
 			next[l.Name] = is
 			continue
@@ -159,7 +159,7 @@ func (m *Member) takeLists(ctx context.Context, given map[string]string, cut boo
 		case err != nil:
 			is.Why = m.why(err)
 			if refused != nil {
-				is.Tried = Now()
+				is.Tried = m.Clock()
 			}
 			if strings.HasSuffix(file, unfinished) {
 				if err := os.Remove(file); err != nil {
@@ -170,7 +170,7 @@ func (m *Member) takeLists(ctx context.Context, given map[string]string, cut boo
 			is.Unused, is.Has, is.Proved = true, "", time.Time{}
 		default:
 			if is.Has != is.Wanted.SHA256 || is.Proved.IsZero() {
-				is.Proved = Now().Truncate(time.Second)
+				is.Proved = m.Clock().Truncate(time.Second)
 			}
 			is.Unused, is.Has = false, is.Wanted.SHA256
 		}

@@ -390,7 +390,7 @@ func (m *Member) takeEntries(ctx context.Context, b *trust.Bans, entries []trust
 	m.edit(func(l *living) {
 		next := map[string]refused{}
 		for id, r := range l.Refused {
-			if _, again := last[id]; !again && r.Until.After(Now()) {
+			if _, again := last[id]; !again && r.Until.After(m.Clock()) {
 				next[id] = r
 			}
 		}
@@ -418,11 +418,8 @@ func (m *Member) item(e *trust.Living, labels map[string]string, clock *dbClock)
 	if err != nil {
 		return nil, err
 	}
-	until := clock.until(e.Expires)
-	if longest := Now().Add(e.Expires.Sub(e.Made)); until.After(longest) { // the database's clock was set back
-		until = longest
-	}
-	return &LivingItem{ID: e.ID, Allow: e.Kind == trust.LivingAllow, What: what, Service: e.Service, Until: until, Who: e.Who, Reason: e.Reason}, nil
+	left := min(clock.left(e.Expires), e.Expires.Sub(e.Made)) // less, where the database's clock was set back
+	return &LivingItem{ID: e.ID, Allow: e.Kind == trust.LivingAllow, What: what, Service: e.Service, Until: m.Clock().Add(left), Who: e.Who, Reason: e.Reason}, nil
 }
 
 // provedLiving has the kernel read where it is not known that it has all.
@@ -448,7 +445,7 @@ func (m *Member) wasProved(is bool) {
 	m.lives.mu.Lock()
 	defer m.lives.mu.Unlock()
 	if m.lives.proved = (time.Time{}); is {
-		m.lives.proved = Now()
+		m.lives.proved = m.Clock()
 	}
 }
 
@@ -469,7 +466,7 @@ func (m *Member) applied() *wire.LiveApplied {
 	out := &wire.LiveApplied{Living: is.At, Proved: m.lives.proved, Waiting: cut(m.lives.waiting, 4*mostWhy)}
 	m.lives.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(is.Refused)) {
-		if r := is.Refused[id]; r.Until.After(Now()) {
+		if r := is.Refused[id]; r.Until.After(m.Clock()) {
 			out.Refused = append(out.Refused, wire.NotLive{Id: id, Why: r.Why})
 		}
 	}

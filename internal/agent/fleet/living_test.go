@@ -323,28 +323,28 @@ func TestClockOfDatabase(t *testing.T) {
 		ends := time.Now().Add(time.Hour - off) // by the database
 		time.Sleep(10 * time.Minute)
 		c.hear(time.Now().Add(-off-8*time.Minute), time.Time{}) // held up
-		if left := time.Until(c.until(ends)); left != 50*time.Minute {
+		if left := c.left(ends); left != 50*time.Minute {
 			t.Errorf("%v are left", left)
 		}
 		c.hear(time.Now().Add(-off+time.Minute), time.Time{}) // the first one was held up too
-		if left := time.Until(c.until(ends)); left != 49*time.Minute {
+		if left := c.left(ends); left != 49*time.Minute {
 			t.Errorf("%v are left", left)
 		}
 		// It was set back: a message alone, which may be held up, does not say so.
 		back := time.Now().Add(-2 * off)
 		c.hear(back, time.Time{})
-		if left := time.Until(c.until(ends)); left != 49*time.Minute || !c.behind(back) {
+		if left := c.left(ends); left != 49*time.Minute || !c.behind(back) {
 			t.Errorf("%v are left", left)
 		}
 		asked := time.Now()
 		time.Sleep(10 * time.Second)
 		c.hear(back, asked)
-		if left := time.Until(c.until(back.Add(time.Minute))); left != 50*time.Second || c.behind(back) {
+		if left := c.left(back.Add(time.Minute)); left != 50*time.Second || c.behind(back) {
 			t.Errorf("%v are left", left)
 		}
 		time.Sleep(2 * time.Hour)
 		c.hear(time.Now().Add(-2*off), time.Time{}) // the database's clock was set
-		if left := time.Until(c.until(time.Now().Add(-2*off + time.Minute))); left != time.Minute {
+		if left := c.left(time.Now().Add(-2*off + time.Minute)); left != time.Minute {
 			t.Errorf("%v are left", left)
 		}
 	})

@@ -115,8 +115,8 @@ var Usual = Times{
 	Again: 2 * time.Second, Try: 5 * time.Second, Confirm: time.Minute, Limits: 10 * time.Second,
 }
 
-// Now is the host's clock, by which signatures and certificates are judged. Who tests a host
-// whose clock is wrong sets it before anything of this package runs.
+// Now is the host's clock. Who tests a host whose clock is wrong sets it before anything of this
+// package runs, or those of a Member and its Network.
 var Now = time.Now
 
 // Member is a host of a fleet. Its fields are set before Run.
@@ -133,6 +133,7 @@ type Member struct {
 	Instance    string // drawn anew for each agent
 	Note        func(error)
 	Times       Times
+	Clock       func() time.Time // the host's, by which signatures and certificates are judged; nil: [Now]
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
 	// Relabel writes down the labels that the host has from now on, instead of Labels.
@@ -177,6 +178,9 @@ func (m *Member) begun() {
 	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	m.lives.wake, m.lives.tell = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.spaced = true
+	if m.Clock == nil {
+		m.Clock = Now
+	}
 	m.load()
 }
 
@@ -290,7 +294,7 @@ func (m *Member) outdated(d *wire.Desired) error {
 	if same || d.Since == 0 || d.Order.Incarnation != last.Order.Incarnation || d.Since > last.Order.Revision || d.Order.Compare(last.Order) < 0 {
 		return nil
 	}
-	if _, err := m.Trust.Bundle(last.Bundle, m.Level, Now()); errors.Is(err, trust.ErrUnsigned) {
+	if _, err := m.Trust.Bundle(last.Bundle, m.Level, m.Clock()); errors.Is(err, trust.ErrUnsigned) {
 		return nil
 	}
 	return fmt.Errorf("bundle %d of revision %d is %w: an older copy of the controller's database was put back, and the policy key has to sign a new incarnation", d.Bundle, d.Since, trust.ErrRolledBack)
@@ -299,7 +303,7 @@ func (m *Member) outdated(d *wire.Desired) error {
 // believe takes what is signed.
 func (m *Member) believe(t *wire.Trust) error {
 	before := m.Trust.State()
-	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, Now())
+	err := m.Trust.Update(trust.Metadata{Roots: t.Roots, Timestamp: t.Timestamp, Snapshot: t.Snapshot, Targets: t.Targets}, m.Clock())
 	if err != nil {
 		err = fmt.Errorf("what the controller shows as signed is not taken: %w", err)
 	}

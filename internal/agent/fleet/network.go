@@ -33,6 +33,7 @@ type Network struct {
 	Trust     *trust.Host
 	Addresses []string // HOST:PORT of controllers
 	Dialer    Dialer
+	Clock     func() time.Time // the host's; nil: [Now]
 
 	mu          sync.Mutex
 	certificate *tls.Certificate
@@ -54,8 +55,15 @@ func (n *Network) Open() error {
 	if n.client != nil {
 		n.client.CloseIdleConnections()
 	}
-	n.certificate, n.client = &pair, clientOf(n.Trust.ClientTLS(&pair, Now), n.Dialer)
+	n.certificate, n.client = &pair, clientOf(n.Trust.ClientTLS(&pair, n.clock()), n.Dialer)
 	return nil
+}
+
+func (n *Network) clock() func() time.Time {
+	if n.Clock == nil {
+		return Now
+	}
+	return n.Clock
 }
 
 // clientOf speaks HTTP/1.1, which a stream needs.
@@ -133,7 +141,7 @@ func (n *Network) Blob(ctx context.Context, hash string, most int64, from []byte
 // Reach asks over a connection that is made for it.
 func (n *Network) Reach(ctx context.Context) error {
 	_, certificate := n.now()
-	fresh := clientOf(n.Trust.ClientTLS(certificate, Now), n.Dialer)
+	fresh := clientOf(n.Trust.ClientTLS(certificate, n.clock()), n.Dialer)
 	defer fresh.CloseIdleConnections()
 	return n.any(ctx, func(base string) error {
 		_, err := (&wire.Client{HTTP: fresh, Base: base}).Desired(ctx)
@@ -145,7 +153,7 @@ func (n *Network) Reach(ctx context.Context) error {
 // time.
 func (n *Network) Renew(ctx context.Context) error {
 	_, have := n.now()
-	if Now().Before(trust.HalfLife(have.Leaf)) {
+	if n.clock()().Before(trust.HalfLife(have.Leaf)) {
 		return nil
 	}
 	key, request, err := trust.NewRequest(n.Host)

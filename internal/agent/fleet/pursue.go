@@ -257,7 +257,7 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 		}
 	}
 	m.report(func(r *wire.Report) {
-		now := Now().Truncate(time.Second)
+		now := m.Clock().Truncate(time.Second)
 		r.State, r.Proved, r.Verified = wire.StateProved, now, now
 	})
 	if unread != nil {
@@ -356,7 +356,7 @@ func (m *Member) PutBack() {
 	m.once.Do(m.begun)
 	m.report(func(r *wire.Report) {
 		if r.Drift != "" {
-			r.Restored, r.Undone = Now().Truncate(time.Second), r.Drift
+			r.Restored, r.Undone = m.Clock().Truncate(time.Second), r.Drift
 		}
 	})
 }
@@ -370,7 +370,7 @@ func (m *Member) Found(differs string) {
 	m.once.Do(m.begun)
 	differs = m.known(differs)
 	differs = differs[:min(len(differs), mostSaid)]
-	now := Now().Truncate(time.Second)
+	now := m.Clock().Truncate(time.Second)
 	if r := m.Report(); r.Drift == differs && (differs != "" || !r.Proved.IsZero() && now.Sub(r.Verified) < foundTime) {
 		return
 	}

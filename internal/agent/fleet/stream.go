@@ -59,7 +59,7 @@ func (m *Member) lost(err error) {
 	m.note(fmt.Errorf("no controller of the fleet is connected: %w", err))
 	m.mu.Lock()
 	if m.state.Lost.IsZero() {
-		m.state.Lost = Now().Truncate(time.Second)
+		m.state.Lost = m.Clock().Truncate(time.Second)
 	}
 	m.state.Why = said{err}.Error()
 	m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *Member) lost(err error) {
 
 func (m *Member) reached() {
 	m.mu.Lock()
-	m.state.Reached, m.state.Lost, m.state.Why, m.noted = Now().Truncate(time.Second), time.Time{}, "", ""
+	m.state.Reached, m.state.Lost, m.state.Why, m.noted = m.Clock().Truncate(time.Second), time.Time{}, "", ""
 	m.mu.Unlock()
 	m.save()
 }
