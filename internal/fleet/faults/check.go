@@ -32,6 +32,10 @@ var promises = []struct {
 	{"packets get the old verdict until a controller says otherwise", untouched},
 	{"a restored database rolls no host back", restores},
 	{"no ban vanishes, and nothing outlives its time", lives},
+	{"no guest is nowhere while it moves", stays},
+	{"no guest and no list becomes an older one", newer},
+	{"no set holds what is not within it", bounded},
+	{"guests, members and lists are where they belong", belongs},
 	{"everything has converged a minute after the faults", converges},
 }
 
@@ -325,7 +329,9 @@ func lives(h []Event, broken func(int, string, ...any)) {
 	for i, e := range h {
 		switch e.Kind {
 		case Set:
-			set = append(set, e)
+			if e.Host == "" { // those of hosts matter to nothing
+				set = append(set, e)
+			}
 		case Holds:
 			ends[e.What] = append(ends[e.What], e)
 			known[e.What] = e.At

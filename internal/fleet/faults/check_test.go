@@ -51,6 +51,21 @@ var good = []Event{
 	{Kind: Heard, Host: "web-2", Floor: 2},
 	{Kind: Audited},
 	{Kind: Found, What: "bundle 1"},
+	{Kind: Within, What: "set api", Content: "10.30.0.0/24"},
+	{Kind: Placed, Host: "web-1", What: "guest vm-1", Content: "1"},
+	{Kind: Carries, Host: "web-1", What: "guest vm-1", Content: "1"},
+	{Kind: Carries, Host: "web-1", What: "set api", Content: "10.30.0.5"},
+	{Kind: Placed, Host: "web-2", What: "guest vm-1", Content: "2"},
+	{Kind: Carries, Host: "web-1", What: "guest vm-1", Content: "2"},
+	{Kind: Carries, Host: "web-2", What: "guest vm-1", Content: "2"},
+	{Kind: Carries, Host: "web-2", What: "guest vm-1", Back: true}, // its trial failed
+	{Kind: Carries, Host: "web-2", What: "guest vm-1", Content: "2"},
+	{Kind: Settled, Host: "web-2", What: "guest vm-1"},
+	{Kind: Carries, Host: "web-1", What: "guest vm-1"},
+	{Kind: Served, What: "list bad", Content: "1"},
+	{Kind: Carries, Host: "web-1", What: "list bad", Content: "1"},
+	{Kind: Served, What: "list bad", Content: "2"},
+	{Kind: Carries, Host: "web-1", What: "list bad", Content: "2"},
 }
 
 // noon is before all events, holds a ban that was said, and bears that a host has it.
@@ -111,7 +126,17 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 		"holds ban-1 until 14:00:00, which was lifted": {
 			holds, bears, {Kind: Lifting, What: "ban-1"}, {Kind: Borne, Host: "web-1", What: "ban-1", Until: holds.Until},
 		},
-		"does not hold ban-1": {holds, {Kind: Wanted, What: "ban-1", Until: holds.Until}, {Kind: Borne, Host: "web-1"}},
+		"guest vm-1 no more, and no other host":     {{Kind: Carries, Host: "web-2", What: "guest vm-1"}},
+		"vm-1 no more, and no other host does yet":  {{Kind: Carries, Host: "web-2", What: "guest vm-1", Back: true}}, // which said that it had come
+		"guest vm-1 as \"1\" again, which is older": {{Kind: Carries, Host: "web-2", What: "guest vm-1", Content: "1"}},
+		"guest vm-1 as \"3\", which nobody said":    {{Kind: Carries, Host: "web-2", What: "guest vm-1", Content: "3"}},
+		"guest vm-1 as \"2\" again, which is older": {{Kind: Carries, Host: "web-1", What: "guest vm-1", Content: "2"}},
+		"which has been on web-2 alone since":       {{Kind: Carries, Host: "web-3", What: "guest vm-1", Content: "2"}},
+		"list bad as \"1\" again, which is older":   {{Kind: Carries, Host: "web-1", What: "list bad", Content: "1"}},
+		"10.30.1.5, which is not within 10.30.0.0":  {{Kind: Carries, Host: "web-1", What: "set api", Content: "10.30.0.5 10.30.1.5"}},
+		"set api as \"10.30.0.5\", and is to":       {{Kind: Due, Host: "web-1", What: "set api", Content: "10.30.0.6"}, {Kind: Due, Host: "web-1"}},
+		"guest vm-1, which is not to be there":      {{Kind: Due, Host: "web-2"}},
+		"does not hold ban-1":                       {holds, {Kind: Wanted, What: "ban-1", Until: holds.Until}, {Kind: Borne, Host: "web-1"}},
 	} {
 		found := judge(append(good[:len(good):len(good)], more...)...)
 		if len(found) != 1 || !strings.Contains(found[0].Text, want) {

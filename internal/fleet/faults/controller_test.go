@@ -41,6 +41,7 @@ func (f *fleet) start() {
 	r.store = must(store.Open(ctx, "sqlite:"+filepath.Join(f.dir, "fleet.db")))
 	r.store.Clock = f.clock
 	if f.faults() && f.skewed {
+		f.fault("controller's clock wrong", nil)
 		r.skew = []time.Duration{-26 * time.Hour, 26 * time.Hour}[f.below(2)]
 	}
 	r.Controller = must(controller.New(ctx, controller.Options{
@@ -50,6 +51,9 @@ func (f *fleet) start() {
 	r.work.Go(func() { check(r.Serve(ctx, r.listener)) })
 	if f.bug == haltedAdvances {
 		r.work.Go(func() { r.advance(ctx) })
+	}
+	if f.bug == lostMoves {
+		r.work.Go(func() { r.settleAtOnce(ctx) })
 	}
 	f.mutex.Lock()
 	f.one = r
@@ -163,9 +167,10 @@ func (a *audit) harvest(history *History, s *store.Store, floors map[int64]int64
 			e.At = e.At.Add(-ahead)
 		}
 		var diff struct {
-			Incarnation int64 `json:"incarnation"`
-			To          int64 `json:"to"`
-			Bundle      int64 `json:"bundle"`
+			Incarnation int64           `json:"incarnation"`
+			To          json.RawMessage `json:"to"`
+			Guest       string          `json:"guest"`
+			Bundle      int64           `json:"bundle"`
 			Moved       []struct {
 				Rollout, Bundle int64
 				To              rollout.Phase
@@ -177,7 +182,11 @@ func (a *audit) harvest(history *History, s *store.Store, floors map[int64]int64
 		case "fleet.create":
 			a.incarnation = diff.Incarnation
 		case "fleet.incarnation":
-			a.incarnation = diff.To
+			check(json.Unmarshal(diff.To, &a.incarnation))
+		case "guest.moved":
+			var to store.Placement
+			check(json.Unmarshal(diff.To, &to))
+			history.Add(Event{At: e.At, Kind: Settled, Host: to.Host, What: guestWord + diff.Guest})
 		case "publish":
 			if diff.Bundle != 0 {
 				history.Add(Event{At: e.At, Kind: Published, Bundle: diff.Bundle, Floor: floors[diff.Bundle]})

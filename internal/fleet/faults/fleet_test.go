@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +35,14 @@ const (
 	lostBans       planted = "hosts drop bans that a restored database does not know"
 	longBans       planted = "hosts keep bans for longer"
 	oldClock       planted = "hosts go by the database's clock as it was before it was set back"
+	wallClock      planted = "hosts end bans by their own clock, as it is set later"
+	lostMoves      planted = "guests leave before they have come"
+	keptGuests     planted = "hosts keep guests that have gone"
+	oldGuests      planted = "hosts go back to guests from before"
+	anyMembers     planted = "hosts take members that are not within their set"
+	oldLists       planted = "hosts go back to lists from before"
+	emptyLists     planted = "hosts take a list that is not there as an empty one"
+	keptLists      planted = "hosts keep the first list"
 )
 
 // fleet is a whole fleet in one process, by the clock of testing/synctest: an operator who
@@ -46,7 +56,10 @@ type fleet struct {
 	policy  trust.Signer
 	signs   *trust.Repository
 	next    trust.Signing
+	list    lists
+	changes int          // of guests
 	skewed  bool         // clocks of controllers are off; then no database is restored
+	wrong   bool         // clocks of hosts are
 	set     bool         // people set the database's clock
 	ahead   atomic.Int64 // of the database's clock, and how far back it was set last
 	back    atomic.Int64
@@ -103,7 +116,7 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 		t: t, bug: plant, random: rand.New(rand.NewPCG(seed, 0)), blobs: map[string][]byte{}, texts: map[int64]string{}, floors: map[int64]int64{},
 		dir: filepath.Join(memory(t), "controller"),
 	}
-	f.skewed, f.set = f.chance(3), f.chance(2) || plant == oldClock
+	f.skewed, f.set, f.wrong = f.chance(3), f.chance(2) || plant == oldClock, f.chance(2) || plant == wallClock
 	key := func() trust.PrivateKey { return must(trust.NewKey()) }
 	root, policy := key(), key()
 	f.policy = policy
@@ -125,7 +138,18 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 	certificate, intermediate, err := trust.NewIntermediate(fleetName, ca, caKey, now)
 	check(err)
 	check(trust.AddOnlineCA(f.dir, certificate, intermediate))
-	f.next = trust.Signing{Level: 1, File: f.file("fleet.yaml", fleetFile)}
+	f.list = newList()
+	f.serve()
+	text, parts := withGroups(listServer() + f.list.path)
+	f.next = trust.Signing{Level: 1, File: f.file("fleet.yaml", text), Parts: []trust.File{{}}}
+	for _, selector := range slices.Sorted(maps.Keys(parts)) {
+		part := f.file(fmt.Sprintf("parts/2%d-guests.yaml", len(f.next.Parts)), parts[selector])
+		part.Selector = selector
+		f.next.Parts = append(f.next.Parts, part)
+	}
+	for _, g := range groups {
+		f.history.Add(Event{Kind: Within, What: setWord + g.name, Content: g.within})
+	}
 
 	f.audit.rollouts = map[int64]rollout.Rollout{}
 	f.start()
@@ -164,8 +188,8 @@ func (f *fleet) file(path, text string) trust.File {
 // roll-out.
 func (f *fleet) publish(part string) {
 	number := int64(len(f.texts) + 1)
-	part = fmt.Sprintf("version: 1\ninput: {default: drop, rules: [allow ssh]}\n# %d %s", number, part)
-	f.next.Parts = []trust.File{f.file("parts/10-base.yaml", part)}
+	part = fmt.Sprintf("version: 1\nguests: {enforce: forward}\ninput: {default: drop, rules: [allow ssh]}\n# %d %s", number, part)
+	f.next.Parts = append([]trust.File{f.file("parts/10-base.yaml", part)}, f.next.Parts[1:]...)
 	signed := must(f.signs.Sign(f.next, time.Now(), f.policy))
 	f.next.Restore = false
 	f.mutex.Lock()
@@ -245,22 +269,42 @@ func (f *fleet) clock() time.Time { return time.Now().Add(time.Duration(f.ahead.
 // real is a moment of the database's clock as it is now.
 func (f *fleet) real(t time.Time) time.Time { return t.Add(-time.Duration(f.ahead.Load())) }
 
+// everyFault is what fault writes down.
+var everyFault = []string{
+	"controller away", "controller restarted", "controller's clock wrong", "network cut", "agent restarted", "stream cut", "message lost", "message doubled",
+	"message late", "file altered", "file missing", "kernel busy", "order forged", "order of an old bundle forged", "members forged", "order replayed",
+}
+
+// fault writes down what goes wrong, at a host or at none.
+func (f *fleet) fault(what string, h *host) {
+	e := Event{Kind: Fault, What: what}
+	if h != nil {
+		e.Host = h.id
+	}
+	f.history.Add(e)
+}
+
 // disturb is one fault, or one thing that people do.
 func (f *fleet) disturb() {
 	h := f.hosts[f.below(len(f.hosts))]
 	switch f.below(12) {
 	case 0:
+		f.fault("controller away", nil)
 		f.kill()
 		time.Sleep(f.upTo(40 * time.Second))
 		f.start()
 	case 1:
+		f.fault("controller restarted", nil)
 		f.kill()
 		f.start()
 	case 2:
+		f.fault("network cut", h)
 		h.link.cut(f.upTo(time.Minute))
 	case 3:
+		f.fault("agent restarted", h)
 		h.restart()
 	case 4:
+		f.fault("stream cut", h)
 		h.link.cutStreams()
 	case 5, 6:
 		f.publish([]string{"good", "good", "good", "bad", "refused"}[f.below(5)])
@@ -312,9 +356,19 @@ func (f *fleet) run() {
 		if f.set && f.chance(2) {
 			f.setClock()
 		}
+		if f.wrong && f.chance(2) {
+			f.hosts[f.below(len(f.hosts))].setClock()
+		}
 		for range f.below(6) {
 			f.ban()
 			time.Sleep(f.upTo(3 * time.Second))
+		}
+		for range f.below(4) {
+			f.guest()
+			time.Sleep(f.upTo(3 * time.Second))
+		}
+		if f.chance(2) {
+			f.serve()
 		}
 		switch {
 		case f.skewed || f.bug != none && f.bug != lostBans:
@@ -325,10 +379,9 @@ func (f *fleet) run() {
 		}
 		f.disturb()
 		switch f.bug {
-		case none, lostBans, longBans, oldClock:
 		case haltedAdvances:
 			f.command(rollout.Hold)
-		default:
+		case lowerRevision, anyBundle, belowFloor, anyMembers:
 			f.hosts[0].link.lie()
 		}
 	}
@@ -350,6 +403,7 @@ func (f *fleet) calm() {
 		f.start()
 	}
 	for _, h := range f.hosts {
+		h.rightClock()
 		h.link.heal()
 	}
 	f.history.Add(Event{Kind: Calm})
@@ -361,13 +415,10 @@ func (f *fleet) end() {
 	ctx := f.t.Context()
 	s := f.one.store
 	for _, h := range f.hosts {
-		var desired int64
-		for _, d := range must(s.Desired(ctx, h.id)) {
-			desired = d.Bundle
-		}
-		f.history.Add(h.how(desired))
+		f.history.Add(h.how(wants(ctx, s, h.id)))
 	}
 	f.endLiving(s)
+	f.endGuests(s)
 	f.audit.harvest(&f.history, s, f.floors, 0)
 	finds(ctx, &f.history, s)
 }

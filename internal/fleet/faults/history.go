@@ -36,6 +36,7 @@ const (
 	Restored     Kind = "restored"     // the database is that of Until again
 	Found        Kind = "found"        // What is in the database at the end
 	Audited      Kind = "audited"      // the audit chain was verified: Error
+	Fault        Kind = "fault"        // What went wrong, at Host if it is of one
 	Calm         Kind = "calm"         // the last fault has ended
 	Holds        Kind = "holds"        // a controller said that What, a ban or an Allow, holds Until
 	Lifting      Kind = "lifting"      // somebody had What lifted
@@ -43,7 +44,13 @@ const (
 	Lifted       Kind = "lifted"       // and does not any more
 	Wanted       Kind = "wanted"       // What is in the database at the end, Until
 	Borne        Kind = "borne"        // Host holds What at the end, Until; the last one is without What
-	Set          Kind = "set"          // somebody set the database's clock, by Ahead
+	Set          Kind = "set"          // somebody set the clock of Host, or the database's without one, by Ahead
+	Placed       Kind = "placed"       // somebody has What, a guest, be on Host as Content; gone where that is empty
+	Settled      Kind = "settled"      // a controller has committed that What, a guest, is on Host alone
+	Served       Kind = "served"       // the server of What, a list, has Content from now on
+	Within       Kind = "within"       // What, a set, may hold the prefix Content alone
+	Carries      Kind = "carries"      // the kernel of Host holds What as Content from now on, not at all where that is empty; Back: since it went back
+	Due          Kind = "due"          // Host is to hold What as Content at the end; the last one is without What
 	Ended        Kind = "ended"        // Host runs Bundle, confirmed and proved if Error is empty, and Wants is desired
 )
 
@@ -64,6 +71,7 @@ type Event struct {
 	Key       string
 	What      string
 	Allow     bool
+	Back      bool
 	Until     time.Time
 	Ahead     time.Duration
 	Error     string
@@ -118,10 +126,11 @@ func (e Event) String() string {
 		{"wants", e.Wants, e.Wants != 0},
 		{"roll-out", e.RolloutID, e.RolloutID != 0},
 		{"floor", e.Floor, e.Floor != 0},
-		{"content", e.Content, e.Content != ""},
+		{"content", fmt.Sprintf("%.80q", e.Content), e.Content != ""},
 		{"state", fmt.Sprintf("%d of bundle %d is %s: %s", e.Rollout.ID, e.Rollout.Bundle, e.Rollout.State.Phase, e.Rollout.State.Reason), e.Rollout.ID != 0},
 		{"token", e.Token, e.Token != ""},
 		{"", e.What, e.What != ""},
+		{"", "back", e.Back},
 		{"ahead", e.Ahead, e.Ahead != 0},
 		{"error", e.Error, e.Error != ""},
 	} {

@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	agent "sluice/internal/agent/fleet"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 )
 
 // host is a host with its kernel, whose agent comes and goes.
@@ -27,6 +31,7 @@ type host struct {
 	network *agent.Network
 	link    *link
 	kernel  *kernel
+	clock   clock
 
 	mutex   sync.Mutex
 	ctx     context.Context
@@ -66,13 +71,13 @@ func (h *host) start(ctx context.Context) {
 	h.ended = make(chan struct{})
 	ended := h.ended
 	believed := must(trust.OpenHost(h.dir))
-	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: []string{address}, Dialer: h.link.connect}
+	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: []string{address}, Dialer: h.link.connect, Clock: h.clock.now}
 	check(h.network.Open())
 	run := func(ctx context.Context) error { return (&gullible{host: h}).run(ctx) }
-	if h.f.bug == none || h.f.bug == haltedAdvances || h.f.bug == lostBans || h.f.bug == longBans || h.f.bug == oldClock {
+	if !slices.Contains([]planted{lowerRevision, anyBundle, belowFloor}, h.f.bug) {
 		m := &agent.Member{
 			Dir: h.dir, Host: h.id, Labels: map[string]string{"role": "web"}, Trust: believed, Controllers: h.link, Engine: h.kernel,
-			Level: 1, Version: "1", Instance: fmt.Sprint(h.id, h.starts), Times: agent.Usual, Note: func(error) {},
+			Level: 1, Version: "1", Instance: fmt.Sprint(h.id, h.starts), Times: agent.Usual, Clock: h.clock.now, Note: func(error) {},
 		}
 		run, h.reports = m.Run, m.Report
 	}
@@ -106,11 +111,7 @@ func (h *host) restart() {
 // how is how the host is at the end.
 func (h *host) how(wants int64) Event {
 	e := Event{Kind: Ended, Host: h.id, Bundle: h.kernel.bundle(), Wants: wants}
-	h.link.mutex.Lock()
-	atIt := h.link.bundle == wants && time.Since(h.link.since) < underWay
-	h.link.mutex.Unlock()
-	if wants == 0 || atIt {
-		// Nobody told it anything since the database was restored, or only just now.
+	if h.excused(wants) {
 		e.Wants = e.Bundle
 		return e
 	}
@@ -124,10 +125,21 @@ func (h *host) how(wants int64) Event {
 	case r.Proved.IsZero():
 		e.Error = "it is not proved: " + r.Drift
 	}
-	if refusedFor := r.State == wire.StateRefused || r.State == wire.StateReverted; refusedFor && r.Bundle == wants {
-		e.Wants, e.Error = e.Bundle, "" // it says why, and keeps what it had
-	}
 	return e
+}
+
+// excused says that a host may run something else than a bundle which it is to run: nobody has
+// told it anything since the database was restored, or only just now, or it says why it refuses
+// that bundle, and keeps what it had.
+func (h *host) excused(wants int64) bool {
+	h.link.mutex.Lock()
+	atIt := h.link.bundle == wants && time.Since(h.link.since) < underWay
+	h.link.mutex.Unlock()
+	if wants == 0 || atIt || h.reports == nil {
+		return wants == 0 || atIt
+	}
+	r := h.reports()
+	return (r.State == wire.StateRefused || r.State == wire.StateReverted) && r.Bundle == wants
 }
 
 // kernel remembers what it was given. What is on trial it takes back by itself.
@@ -139,6 +151,8 @@ type kernel struct {
 	count int
 	until time.Time // of a trial; zero: none
 	bans  bans
+
+	lists, listsBefore map[string]string // what they hold
 }
 
 type load struct {
@@ -146,6 +160,7 @@ type load struct {
 	bundle int64
 	part   string
 	number int
+	held   map[string]string
 }
 
 func (k *kernel) last() load {
@@ -167,8 +182,10 @@ func (k *kernel) event(kind Kind) {
 }
 
 func (k *kernel) back() {
+	before := k.last().held
 	k.runs, k.until = k.runs[:len(k.runs)-1], time.Time{}
 	k.event(WentBack)
+	k.carries(before, k.last().held, true)
 }
 
 // Apply loads a bundle on trial.
@@ -176,6 +193,10 @@ func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, 
 	bundle, part := partOf(file)
 	if is(part, "refused") {
 		return nil, &agent.RefusedError{Why: "its expectations do not hold here"}
+	}
+	of, err := k.read(file)
+	if err != nil {
+		return nil, err
 	}
 	checked()
 	select {
@@ -190,8 +211,10 @@ func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, 
 	}
 	k.count++
 	trial := k.count
-	k.runs, k.until = append(k.runs, load{file, bundle, part, trial}), time.Now().Add(confirm)
+	before := k.last().held
+	k.runs, k.until = append(k.runs, load{file, bundle, part, trial, k.spoil(before, of)}), time.Now().Add(confirm)
 	k.event(Enforced)
+	k.carries(before, k.last().held, false)
 	time.AfterFunc(confirm, func() {
 		k.mutex.Lock()
 		defer k.mutex.Unlock()
@@ -200,6 +223,40 @@ func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, 
 		}
 	})
 	return &agent.Applied{Generation: trial, Pending: true, Until: k.until, Proved: !is(part, "bad")}, nil
+}
+
+// read reads a policy as a host does, and refuses what it does not allow.
+func (k *kernel) read(file string) (map[string]string, error) {
+	if k.host.reports == nil {
+		return nil, nil // a gullible one has none
+	}
+	p, err := policy.Load(file)
+	switch {
+	case err == nil:
+		return held(p), nil
+	case k.host.f.bug == anyMembers:
+		return unbounded(file), nil
+	}
+	return nil, &agent.RefusedError{Why: err.Error()}
+}
+
+// spoil is the planted bugs of what a host holds of guests.
+func (k *kernel) spoil(before, of map[string]string) map[string]string {
+	switch k.host.f.bug {
+	case keptGuests:
+		all := maps.Clone(of)
+		for what, content := range before {
+			if all[what] == "" && strings.HasPrefix(what, guestWord) {
+				all[what] = content
+			}
+		}
+		return all
+	case oldGuests:
+		if n := len(k.runs); n > 1 && k.host.f.chance(2) {
+			return k.runs[n-2].held
+		}
+	}
+	return of
 }
 
 // Confirm ends a trial.
@@ -255,10 +312,6 @@ func (k *kernel) Spaces(context.Context, map[string]agent.Space) (map[string]str
 
 func (k *kernel) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
 
-func (k *kernel) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
-	return nil, nil
-}
-
 // LimitBans are none: no policy here shares them.
 func (k *kernel) LimitBans(context.Context, func(netip.Prefix) bool) ([]agent.LimitBan, error) {
 	return nil, nil
@@ -297,8 +350,14 @@ func (l *link) Living(ctx context.Context, has wire.Living, from string) (*wire.
 // Blob gives another one now and then.
 func (l *link) Blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error) {
 	text, err := l.host.network.Blob(ctx, hash, most, from)
-	if err == nil && l.f.faults() && l.f.chance(10) {
+	switch {
+	case err != nil || !l.f.faults():
+	case l.f.chance(10) && len(text) > 0:
+		l.f.fault("file altered", l.host)
 		return append([]byte("#"), text[1:]...), nil
+	case l.f.chance(10):
+		l.f.fault("file missing", l.host)
+		return nil, errCut
 	}
 	return text, err
 }

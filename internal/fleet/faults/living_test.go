@@ -26,7 +26,8 @@ func (k *kernel) Live(_ context.Context, change *agent.Living) (*agent.Lived, er
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	if k.host.f.faults() && k.host.f.chance(15) {
-		return nil, errCut // the kernel is busy
+		k.host.f.fault("kernel busy", k.host)
+		return nil, errCut
 	}
 	if k.bans == nil {
 		k.bans = bans{}
@@ -48,6 +49,9 @@ func (k *kernel) Live(_ context.Context, change *agent.Living) (*agent.Lived, er
 		}
 	}
 	for _, is := range change.Set {
+		if k.host.f.bug != wallClock { // it ends after that time, however the clock is set
+			is.Until = is.Until.Add(-k.host.clock.ahead())
+		}
 		if k.host.f.bug == longBans {
 			is.Until = is.Until.Add(time.Hour)
 		}

@@ -217,6 +217,7 @@ func (h *machine) hears(text string) {
 			return err.Error()
 		}
 		if !strings.Contains(out, text) {
+			time.Sleep(time.Second) // a command costs more than a look
 			return out
 		}
 		return ""

@@ -219,15 +219,22 @@ func (l *link) lie() {
 		if len(caught) == 0 {
 			return
 		}
-		d := caught[l.f.below(len(caught))]
-		switch l.f.below(3) {
+		d, what := caught[l.f.below(len(caught))], "order replayed"
+		switch l.f.below(4) {
 		case 0:
+			what = "order forged"
 			d = caught[len(caught)-1]
 			d.Bundle, d.Rollout = newest+50, 999
 		case 1:
+			what = "order of an old bundle forged"
 			d = caught[len(caught)-1]
 			d.Bundle, d.Rollout = 1, 998
+		case 2:
+			what = "members forged"
+			d = caught[len(caught)-1]
+			d.Members, d.Blobs = l.forge(d.Order.Revision)
 		}
+		l.f.fault(what, l.host)
 		s.lose()
 		s.deliver(&wire.Message{Desired: &d})
 	}
@@ -299,11 +306,14 @@ func (s *stream) carry(from <-chan *wire.Message, to func(*wire.Message)) {
 			case !s.f.faults() || m.Hello != nil: // a stream without a hello ends at once
 				to(m)
 			case s.f.chance(12):
+				s.f.fault("message lost", s.host)
 				s.lose()
 			case s.f.chance(12):
+				s.f.fault("message doubled", s.host)
 				to(m)
 				to(m)
 			case s.f.chance(8):
+				s.f.fault("message late", s.host)
 				s.lose() // to what came first, it is as good as lost
 				time.AfterFunc(s.f.upTo(10*time.Second), func() { to(m) })
 			default:

@@ -14,6 +14,7 @@ import (
 // simulate has a fleet live through what a seed draws, and judges it.
 func simulate(t *testing.T, seed uint64, plant planted) (broken []Violation, history []Event) {
 	t.Helper()
+	listServer() // outside of the bubble
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, seed, plant)
 		f.run()
@@ -31,12 +32,19 @@ func simulate(t *testing.T, seed uint64, plant planted) (broken []Violation, his
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	random := testseed.Rand(t)
-	counts := map[Kind]int{}
+	counts := map[string]int{}
 	for range testseed.Rounds(50, 1000) {
 		seed := random.Uint64()
 		broken, history := simulate(t, seed, none)
 		for _, e := range history {
-			counts[e.Kind]++
+			switch {
+			case e.Kind == Fault:
+				counts[e.What]++
+			case e.Kind == Set && e.Host != "":
+				counts["set at a host"]++
+			default:
+				counts[string(e.Kind)]++
+			}
 		}
 		if len(broken) == 0 && !t.Failed() {
 			continue
@@ -49,11 +57,16 @@ func TestFaults(t *testing.T) {
 		}
 		t.Fatalf("the fleet of seed %d", seed)
 	}
-	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted, Set} {
+	kinds := append([]string{"set at a host"}, everyFault...)
+	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted, Set, Placed, Settled, Served, Carries, Due} {
+		kinds = append(kinds, string(kind))
+	}
+	for _, kind := range kinds {
 		if counts[kind] == 0 {
-			t.Errorf("nothing %s in any of the histories: %v", kind, counts)
+			t.Errorf("nothing is %s in any of the histories: %v", kind, counts)
 		}
 	}
+	t.Log(counts)
 }
 
 // TestPlantedBugs has the same fleets with a bug each, which has to be found.
@@ -66,6 +79,14 @@ func TestPlantedBugs(t *testing.T) {
 		lostBans:       "no ban vanishes, and nothing outlives its time",
 		longBans:       "no ban vanishes, and nothing outlives its time",
 		oldClock:       "no ban vanishes, and nothing outlives its time",
+		wallClock:      "no ban vanishes, and nothing outlives its time",
+		lostMoves:      "no guest is nowhere while it moves",
+		keptGuests:     "guests, members and lists are where they belong",
+		oldGuests:      "no guest and no list becomes an older one",
+		anyMembers:     "no set holds what is not within it",
+		oldLists:       "no guest and no list becomes an older one",
+		emptyLists:     "no guest and no list becomes an older one",
+		keptLists:      "guests, members and lists are where they belong",
 	} {
 		t.Run(strings.ReplaceAll(string(plant), " ", "-"), func(t *testing.T) {
 			t.Parallel()
