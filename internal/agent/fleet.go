@@ -173,13 +173,19 @@ func (e *fleetEngine) order(ctx context.Context, operation string, request any, 
 	return work.Run(ctx, e.Command, o, told)
 }
 
+// applying is an order to apply a policy of the fleet, of which nobody here reads what it opens
+// and closes.
+func applying(file string, o api.ChangeOptions) work.Applying {
+	return work.Applying{ApplyRequest: api.ApplyRequest{Policy: api.PolicyFile{File: file, Directory: filepath.Dir(file)}, Options: o}, NoMeaning: true}
+}
+
 // Apply is Host.Apply. What another change is in the way of, or this agent's end, is no
 // refusal.
-func (e *fleetEngine) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*fleet.Applied, error) {
+func (e *fleetEngine) Apply(ctx context.Context, file string, confirm time.Duration, keepEdits bool, checked func()) (*fleet.Applied, error) {
 	begun := false
-	result, err := e.order(ctx, "apply", api.ApplyRequest{
-		Policy: api.PolicyFile{File: file, Directory: filepath.Dir(file)}, Options: api.ChangeOptions{Confirm: confirm.Seconds()},
-	}, func(l api.Line) {
+	in := applying(file, api.ChangeOptions{Confirm: confirm.Seconds()})
+	in.KeepEdits = keepEdits
+	result, err := e.order(ctx, "apply", in, func(l api.Line) {
 		if l.Progress != nil && !begun {
 			begun = true
 			checked()
@@ -196,16 +202,22 @@ func (e *fleetEngine) Apply(ctx context.Context, file string, confirm time.Durat
 	if err := json.Unmarshal(result, &out); err != nil {
 		return nil, err
 	}
-	a := &fleet.Applied{Generation: out.Generation, Pending: out.Pending != nil, Proved: out.Proof != nil && out.Proof.Proved}
+	a := &fleet.Applied{Generation: out.Generation, Pending: out.Pending != nil, Edited: out.Edited && out.Pending == nil, Proved: out.Edited || out.Proof != nil && out.Proof.Proved}
 	if out.Pending != nil {
 		a.Until = time.Now().Add(out.Pending.Left())
 	}
 	return a, nil
 }
 
+// Confirm needs no process: it reads and writes little.
 func (e *fleetEngine) Confirm(ctx context.Context) error {
-	_, err := e.order(ctx, "confirm", nil, func(api.Line) {})
-	return err
+	defer quieten()
+	h := *e.Host.Host
+	h.Wait, h.By, h.Note = restoreWait, byFleet, nil
+	return e.at.Do(func() error {
+		_, err := h.Confirm(ctx)
+		return err
+	})
 }
 
 func (e *fleetEngine) Rollback(ctx context.Context) error {

@@ -92,7 +92,7 @@ func (e *fleetEngine) bringSpace(ctx context.Context, name string, want fleet.Sp
 		case file != "" && !e.Host.InBundle(file):
 			return "another policy runs there, " + file, nil // until somebody removes it
 		}
-		result, err := e.orderIn(ctx, at, "apply", api.ApplyRequest{Policy: api.PolicyFile{File: want.File, Directory: filepath.Dir(want.File)}, Options: api.ChangeOptions{Keep: true}})
+		result, err := e.orderIn(ctx, at, "apply", applying(want.File, api.ChangeOptions{Keep: true}))
 		var f *api.Failure
 		var out apply.Outcome
 		switch {

@@ -7,6 +7,7 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
 )
 
 // UnmetError says that a policy does not do what it is expected to do, so that it was
@@ -69,7 +70,10 @@ func (h *Host) apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 	compiled := time.Since(began)
 	looking, enough := context.WithCancel(ctx)
 	defer enough()
-	meaning := p.meaningMeanwhile(looking, built)
+	meaning := func() ([]query.BriefLine, error) { return nil, nil }
+	if !r.NoMeaning {
+		meaning = p.meaningMeanwhile(looking, built)
+	}
 	out, err := p.loading().Apply(ctx, built.input, o)
 	if err != nil {
 		return nil, err

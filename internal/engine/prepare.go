@@ -25,7 +25,8 @@ type Request struct {
 	Order   Order
 	Hits    map[string]uint64 // packets by counter, for ByHits
 	// NoExpect loads the policy whatever is expected of it.
-	NoExpect bool
+	NoExpect  bool
+	NoMeaning bool // Outcome.Meaning is not asked for
 	// Detach takes a host of a fleet out of the fleet's hands: see apply.Host.MayApply.
 	Detach bool
 }

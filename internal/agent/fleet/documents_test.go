@@ -132,14 +132,51 @@ func TestDocuments(t *testing.T) {
 	})
 }
 
+// Members that take no more than elements of sets are not tried, and go back where a probe fails.
+func TestMembersWithoutTrial(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		_, end := s.member()
+		defer end()
+		with := func(seq int64, address string) wire.Desired {
+			return wire.Desired{Bundle: 1, Rollout: 1, Members: s.members(seq, map[string]string{"web": address + "\n"})}
+		}
+		s.set(func() { s.kernel.edits, s.kernel.probes = true, []string{"https://localhost/"} })
+		s.desire(with(1, "203.0.113.5"))
+		s.await(wire.StateConfirmed, time.Minute)
+		s.set(func() {
+			if n := len(s.kernel.runs); n != 1 {
+				t.Errorf("a bundle that is new to the host ran %d times", n)
+			}
+		})
+		edited := with(2, "203.0.113.6")
+		s.desire(edited)
+		if r := s.await(wire.StateConfirmed, time.Minute); r.Members != edited.Members.Content || r.Generation != "2" || r.Proved.IsZero() {
+			t.Errorf("%+v", r)
+		}
+		s.set(func() { s.kernel.failed = "https://localhost/" })
+		s.desire(with(3, "203.0.113.7"))
+		if r := s.await(wire.StateReverted, time.Minute); r.Members != edited.Members.Content || !strings.Contains(r.Error, "connection refused") {
+			t.Errorf("%+v", r)
+		}
+		s.set(func() {
+			if n := len(s.kernel.runs); n != 2 {
+				t.Errorf("%d run", n)
+			}
+		})
+		if view := s.view("1"); !strings.Contains(view, "203.0.113.6") || strings.Contains(view, "203.0.113.7") {
+			t.Error(view)
+		}
+	})
+}
+
 // reader is a kernel that reads the policies that it is to load.
 type reader struct{ *kernel }
 
-func (r reader) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*Applied, error) {
+func (r reader) Apply(ctx context.Context, file string, confirm time.Duration, keepEdits bool, checked func()) (*Applied, error) {
 	if _, err := policy.Load(file); err != nil {
 		return nil, &RefusedError{err.Error()}
 	}
-	return r.kernel.Apply(ctx, file, confirm, checked)
+	return r.kernel.Apply(ctx, file, confirm, keepEdits, checked)
 }
 
 // Whoever has stolen the live key gives no guest an address that the policy key has not signed,

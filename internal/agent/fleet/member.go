@@ -42,9 +42,10 @@ type Stream interface {
 // Engine brings policies into force, as commands do. A *RefusedError of Apply says that the
 // old policy stays, and that the same would be refused again; other errors are tried again.
 type Engine interface {
-	// Apply loads a policy, which is taken back unless it is confirmed within a time. Checked
-	// is called once it compiles and keeps what it is held to.
-	Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*Applied, error)
+	// Apply loads a policy, which is taken back unless it is confirmed within a time; with
+	// keepEdits, it is confirmed at once where no more than elements of living sets change.
+	// Checked is called once it compiles and keeps what it is held to.
+	Apply(ctx context.Context, file string, confirm time.Duration, keepEdits bool, checked func()) (*Applied, error)
 	Confirm(ctx context.Context) error
 	// Probes are those that a policy asks for: https URLs, "tcp HOST:PORT", "controller".
 	Probes(file string) ([]string, error)
@@ -80,6 +81,7 @@ type Applied struct {
 	Generation int
 	Pending    bool // and until when it has to be confirmed
 	Until      time.Time
+	Edited     bool // it was confirmed at once, as keepEdits has it
 	Proved     bool // the kernel was proved to do it
 }
 

@@ -198,7 +198,8 @@ func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error 
 		if err := m.reachable(ctx, d, probes); err != nil {
 			return err
 		}
-		if a, err = m.apply(ctx, d, file); err != nil { // what cannot be read among it
+		// Where the bundle runs already, members alone may differ.
+		if a, err = m.apply(ctx, d, file, !now.Pending && now.File == file); err != nil { // what cannot be read among it
 			return m.refuse(ctx, err)
 		}
 	}
@@ -217,27 +218,31 @@ func (m *Member) reachable(ctx context.Context, d *wire.Desired, probes []string
 	return nil
 }
 
-func (m *Member) apply(ctx context.Context, d *wire.Desired, file string) (*Applied, error) {
+func (m *Member) apply(ctx context.Context, d *wire.Desired, file string, keepEdits bool) (*Applied, error) {
 	confirm := time.Duration(d.ConfirmSeconds) * time.Second
 	if confirm == 0 {
 		confirm = m.Times.Confirm
 	}
-	a, err := m.Engine.Apply(ctx, file, confirm, func() {
+	a, err := m.Engine.Apply(ctx, file, confirm, keepEdits, func() {
 		m.report(func(r *wire.Report) { r.State = wire.StateChecked })
 	})
 	if err != nil {
 		return nil, err
+	}
+	if a.Edited {
+		a.Until = time.Now().Add(confirm) // for its probes
 	}
 	m.report(func(r *wire.Report) { r.State, r.Generation = wire.StatePending, itoa(a.Generation) })
 	m.observe(ctx)
 	return a, nil
 }
 
-// try proves what is on trial, asks its probes, and confirms it or goes back. What ran
+// try proves what is on trial, asks its probes, and confirms it or goes back; elements of sets
+// that are confirmed already go back too where a probe fails. What ran
 // already was judged before, and there is nothing to go back from: how the kernel differs
 // from it is drift.
 func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []string, unread error) error {
-	if !a.Pending {
+	if !a.Pending && !a.Edited {
 		differs, err := m.Engine.Verify(ctx)
 		if err != nil {
 			return err
@@ -266,8 +271,10 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 	if err := m.probe(deadline, probes); err != nil {
 		return m.undo(ctx, a, err)
 	}
-	if err := m.Engine.Confirm(deadline); err != nil {
-		return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
+	if a.Pending {
+		if err := m.Engine.Confirm(deadline); err != nil {
+			return m.undo(ctx, a, fmt.Errorf("it cannot be confirmed: %w", err))
+		}
 	}
 	return m.confirmed(ctx, d)
 }
@@ -301,7 +308,7 @@ func (m *Member) undo(ctx context.Context, a *Applied, why error) error {
 		}
 	}
 	now, err := m.Engine.Now(ending)
-	if err == nil && now.Pending && now.Generation == a.Generation {
+	if err == nil && (now.Pending || a.Edited) && now.Generation == a.Generation {
 		err = m.Engine.Rollback(ending)
 	}
 	if err != nil {

@@ -119,10 +119,12 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			return d.RemoveFromSet(ctx, edit)
 		})
 	case "apply":
-		return with(o, func(in api.ApplyRequest) (any, error) {
+		return with(o, func(in Applying) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) {
-				r.Detach = in.Detach
-				return d.Apply(ctx, r, optionsOf(in.Options))
+				r.Detach, r.NoMeaning = in.Detach, in.NoMeaning
+				options := optionsOf(in.Options)
+				options.KeepEdits = in.KeepEdits
+				return d.Apply(ctx, r, options)
 			})
 		})
 	case "plan":
@@ -251,6 +253,13 @@ func with[T any](o Order, do func(T) (any, error)) (any, error) {
 		}
 	}
 	return do(in)
+}
+
+// Applying is the request of "apply", with what nobody asks for from outside.
+type Applying struct {
+	api.ApplyRequest
+	NoMeaning bool `json:"noMeaning,omitempty"` // as engine.Request has it
+	KeepEdits bool `json:"keepEdits,omitempty"` // as apply.Options has it
 }
 
 // Allowing is the request of "allow".

@@ -57,6 +57,9 @@ type Options struct {
 	Force   bool          // also where it locks a peer out or takes too much memory
 	Verify  bool          // read back, compare, and prove
 	Cut     bool          // delete the flows that the policy refuses
+	// KeepEdits confirms at once what comes to a few elements of living sets, whatever
+	// Confirm is: every rule stays.
+	KeepEdits bool
 
 	lockOut error // what a forced lock-out comes to
 }
@@ -71,7 +74,10 @@ type Outcome struct {
 	// beside it; an apply takes it in.
 	Fixed   []string `json:"fixed,omitempty"`
 	Pending *Pending `json:"pending,omitempty"`
-	Cut     int      `json:"cut"` // flows deleted
+	// Edited says that elements of living sets alone were changed, and are in the kernel:
+	// of all else it was known that it holds what was meant.
+	Edited bool `json:"edited,omitempty"`
+	Cut    int  `json:"cut"` // flows deleted
 	// Meaning is what an apply opens and closes, as sluice diff --brief has it: empty where
 	// it treats every packet as before, nil where nothing ran or that is not known.
 	Meaning []query.BriefLine `json:"meaning,omitzero"`
@@ -139,15 +145,20 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 			s.note("%v", o.lockOut)
 		}
 		s.tellChoices(in.Artifact)
-		var g *Generation
-		if g, err = s.write(in, kept); err != nil {
+		c := change{
+			what: applied, artifact: in.Artifact, listing: &kept, program: in.Program, expected: in.Expected, isNew: true,
+			wait: o.Confirm, verify: o.Verify, peers: in.SSHClients,
+		}
+		if o.KeepEdits && s.onlyEdits(ctx, in, c) {
+			c.wait = 0
+		}
+		c.confirm = c.wait == 0
+		if c.to, err = s.write(in, kept); err != nil {
 			err = s.nothingDone(err)
 		} else {
-			err = s.change(ctx, change{
-				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, expected: in.Expected, isNew: true,
-				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify, peers: in.SSHClients,
-			})
+			err = s.change(ctx, c)
 		}
+		out.Edited = s.edited
 	}
 	if err != nil {
 		return nil, err

@@ -38,6 +38,12 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 	return steps
 }
 
+// onlyEdits says whether a change of the policy that boots would be such a one.
+func (s *session) onlyEdits(ctx context.Context, in Input, c change) bool {
+	g, err := s.generation(s.cur.Running)
+	return err == nil && s.cur.Pending == nil && s.cur.Boot == g.Number && sameSettings(g.Sysctls, in.Sysctls) && s.assumed(ctx, c) != nil
+}
+
 // sameBans says whether what is banned by command is in the kernel as it should be,
 // and asked for as it is by the running generation.
 func (s *session) sameBans(ctx context.Context, w *reading, g *Generation, a backend.Artifact) bool {
@@ -130,5 +136,6 @@ func (s *session) foundTouched(ctx context.Context) bool {
 		return false
 	}
 	s.foundSame(at)
-	return s.same != nil
+	s.edited = s.same != nil
+	return s.edited
 }

@@ -109,6 +109,9 @@ type trust struct {
 	// touched is what is edited alone, where nothing else was read; nil where that
 	// is not known.
 	touched []backend.Checked
+	// edited says that those were looked up behind the change, and that they are all that is
+	// different.
+	edited bool
 	// bansFound is what bans by command were compared with by this session, or by the
 	// one that it trusts; nil where they were not.
 	bansFound   *compared

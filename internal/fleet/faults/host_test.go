@@ -189,7 +189,7 @@ func (k *kernel) back() {
 }
 
 // Apply loads a bundle on trial.
-func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*agent.Applied, error) {
+func (k *kernel) Apply(ctx context.Context, file string, confirm time.Duration, _ bool, checked func()) (*agent.Applied, error) {
 	bundle, part := partOf(file)
 	if is(part, "refused") {
 		return nil, &agent.RefusedError{Why: "its expectations do not hold here"}
@@ -415,7 +415,7 @@ func (g *gullible) take(ctx context.Context, s agent.Stream, d *wire.Desired) {
 	check(os.MkdirAll(filepath.Join(dir, "parts"), 0o700))
 	check(os.WriteFile(filepath.Join(dir, "parts", "10-base.yaml"), []byte(part), 0o600))
 	report := &wire.Report{Order: d.Order, Rollout: d.Rollout, Bundle: d.Bundle, Running: d.Bundle, Proved: time.Now(), State: wire.StateConfirmed}
-	if _, err := g.host.kernel.Apply(ctx, filepath.Join(dir, "host.yaml"), 10*time.Second, func() {}); err == nil {
+	if _, err := g.host.kernel.Apply(ctx, filepath.Join(dir, "host.yaml"), 10*time.Second, false, func() {}); err == nil {
 		_ = g.host.kernel.Confirm(ctx)
 	}
 	_ = s.Send(ctx, &wire.Message{Report: report})

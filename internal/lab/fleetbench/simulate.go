@@ -214,7 +214,7 @@ func (e *engine) draw() Took {
 	return e.Took[e.draws.IntN(len(e.Took))]
 }
 
-func (e *engine) Apply(ctx context.Context, file string, confirm time.Duration, checked func()) (*agent.Applied, error) {
+func (e *engine) Apply(ctx context.Context, file string, confirm time.Duration, _ bool, checked func()) (*agent.Applied, error) {
 	took := e.draw()
 	if err := wait(ctx, took.Check); err != nil {
 		return nil, err
