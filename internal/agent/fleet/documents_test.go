@@ -179,34 +179,35 @@ func (r reader) Apply(ctx context.Context, file string, confirm time.Duration, k
 	return r.kernel.Apply(ctx, file, confirm, keepEdits, checked)
 }
 
-// Whoever has stolen the live key gives no guest an address that the policy key has not signed,
-// and what was there before stays.
+// Whoever has stolen the live key gives no guest an address or an interface that the policy key has
+// not signed, and what was there before stays.
 func TestGuestsOfStolenKey(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		_, end := s.prepared(func(m *Member) { m.Engine = reader{s.kernel} })
 		defer end()
-		s.next.File = s.file("fleet.yaml", "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {api: {guests: app=api, within: [10.30.0.0/16]}}\nguests: {public: [203.0.113.0/24]}\n")
+		s.next.File = s.file("fleet.yaml", "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {api: {guests: app=api, within: [10.30.0.0/16]}}\nguests: {public: [203.0.113.0/24], interfaces: [\"tap*\"]}\n")
 		bundle := s.sign("version: 1\nguests: {enforce: forward, public: map}\nforward: {default: drop, rules: [allow any from guests to any]}\n")
 		seq := int64(0)
-		with := func(address, public, label string) wire.Desired {
+		with := func(at, address, public, label string) wire.Desired {
 			seq++
-			g := trust.Guest{Interface: "tap0", Addresses: []netip.Addr{netip.MustParseAddr(address)}, Labels: map[string]string{"app": label}}
+			g := trust.Guest{Interface: at, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Labels: map[string]string{"app": label}}
 			if public != "" {
 				g.Public = []netip.Addr{netip.MustParseAddr(public)}
 			}
 			return wire.Desired{Bundle: bundle, Rollout: 1, Guests: s.document(trust.KindGuests, seq, trust.Guests{Host: "web-1", Guests: map[string]trust.Guest{"vm-1": g}})}
 		}
-		good := with("10.30.0.5", "203.0.113.9", "api")
+		good := with("tap0", "10.30.0.5", "203.0.113.9", "api")
 		s.desire(good)
 		s.await(wire.StateConfirmed, time.Minute)
 		before := s.view("2")
-		for _, c := range []struct{ address, public, label, want string }{
-			{"10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is within no set by guests"},
-			{"192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is within no set by guests"},
-			{"2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is within no set by guests"},
-			{"10.30.0.5", "198.51.100.9", "api", "guest vm-1: 198.51.100.9 may lead to no guest"},
+		for _, c := range []struct{ at, address, public, label, want string }{
+			{"eth1", "10.30.0.5", "", "api", "guest vm-1: eth1 is no interface where guests may be"},
+			{"tap0", "10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is within no set by guests"},
+			{"tap0", "192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is within no set by guests"},
+			{"tap0", "2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is within no set by guests"},
+			{"tap0", "10.30.0.5", "198.51.100.9", "api", "guest vm-1: 198.51.100.9 may lead to no guest"},
 		} {
-			s.desire(with(c.address, c.public, c.label))
+			s.desire(with(c.at, c.address, c.public, c.label))
 			if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, c.want) || r.Guests != good.Guests.Content {
 				t.Errorf("%s: %+v", c.want, r)
 			}
@@ -214,7 +215,7 @@ func TestGuestsOfStolenKey(t *testing.T) {
 				t.Errorf("%s: it is in the view of the host", c.want)
 			}
 		}
-		s.desire(with("10.30.0.6", "203.0.113.10", "other"))
+		s.desire(with("tap1", "10.30.0.6", "203.0.113.10", "other"))
 		s.await(wire.StateConfirmed, time.Minute)
 	})
 }

@@ -101,6 +101,7 @@ type symbols struct {
 	known map[netip.Prefix]string
 
 	addresses, public addrset.Set // that guests may have
+	fleet             *policy.Fleet
 }
 
 // ownGuests is the set of a host's own guests, which all of them are in.
@@ -111,6 +112,7 @@ const ownGuests = "guests"
 func symbolsOf(r *resolve.Resolved, inventory string) *symbols {
 	s := &symbols{known: map[netip.Prefix]string{}}
 	s.addresses, s.public = r.Policy.GuestBounds()
+	s.fleet = r.Policy.Fleet
 	of := *r.Policy
 	of.Sets, of.Zones, of.Fleet = nil, nil, nil
 	names, literals := map[string]bool{}, map[addrset.Range]bool{}
@@ -228,7 +230,7 @@ func (s *symbols) host(o *outline) string {
 func (s *symbols) guests(list []policy.Guest) string {
 	count := map[string]int{}
 	for i := range list {
-		kinds := []string{fmt.Sprint(within(s.addresses, list[i].Addresses), within(s.public, list[i].Public))}
+		kinds := []string{fmt.Sprint(within(s.addresses, list[i].Addresses), within(s.public, list[i].Public), s.fleet.Attaches(&list[i]))}
 		for _, r := range slices.Concat(list[i].Addresses, list[i].Public) {
 			for _, p := range r.Range.Prefixes() {
 				kinds = append(kinds, s.of(p))

@@ -331,7 +331,7 @@ func TestGuests(t *testing.T) {
 func TestGuestsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
-	f.text += "sets: {api: {guests: app=api, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}, db: {guests: app=db, within: [10.31.0.0/16]}}\nguests: {public: [203.0.113.0/24]}\n"
+	f.text += "sets: {api: {guests: app=api, within: [10.30.0.0/16, \"2001:db8:30::/48\"]}, db: {guests: app=db, within: [10.31.0.0/16]}}\nguests: {public: [203.0.113.0/24], interfaces: [\"tap*\"]}\n"
 	f.listens("hv-1", nil)
 	f.given(map[string]string{"": "input: {default: drop}\nforward: {default: drop, rules: [allow any from api to any]}\n"})
 	ok(t, f.controller.Store.SetAddresses(t.Context(), "host:hv-1", "hv-1", []netip.Addr{netip.MustParseAddr("10.30.0.1")}))
@@ -357,6 +357,7 @@ func TestGuestsRefused(t *testing.T) {
 		"a long id":           {strings.Repeat("a", 254), func(*api.NewGuest) {}, "not the name of a guest"},
 		"a wrong interface":   {"vm-1", func(g *api.NewGuest) { g.Interface = "tap 0" }, `interface name "tap 0"`},
 		"a pattern":           {"vm-1", func(g *api.NewGuest) { g.Interface = "tap*" }, "more than one interface"},
+		"the host's uplink":   {"vm-2", func(g *api.NewGuest) { g.Interface = "eth1" }, "eth1 is no interface where guests may be by bundle 1"},
 		"no interface":        {"vm-1", func(g *api.NewGuest) { g.Interface = "" }, "no interface"},
 		"no address":          {"vm-1", func(g *api.NewGuest) { g.Addresses = nil }, "no address"},
 		"one twice":           {"vm-1", func(g *api.NewGuest) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "taken already"},

@@ -166,6 +166,13 @@ func (c *Controller) checkBounds(ctx context.Context, bundle int64, g *store.Gue
 	if err != nil {
 		return err
 	}
+	fleet, err := c.fleetFile(ctx, bundle)
+	if err != nil {
+		return err
+	}
+	if is := ofLanguage(g); !fleet.Attaches(&is) {
+		return wrong("guest %s: %s is no interface where guests may be by bundle %d: guests of fleet.yaml says which are, in interfaces", g.ID, g.Interface, bundle)
+	}
 	for _, a := range g.Addresses {
 		if !addresses.Contains(a) {
 			return wrong("guest %s: %s is within no set by guests of bundle %d", g.ID, a, bundle)

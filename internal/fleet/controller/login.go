@@ -62,7 +62,12 @@ func (c *Controller) newestFleet(ctx context.Context) (*policy.Fleet, error) {
 	if newest == 0 {
 		return &policy.Fleet{}, nil
 	}
-	of, err := c.contents.of(ctx, c.Store, newest)
+	return c.fleetFile(ctx, newest)
+}
+
+// fleetFile is what fleet.yaml says in a bundle.
+func (c *Controller) fleetFile(ctx context.Context, bundle int64) (*policy.Fleet, error) {
+	of, err := c.contents.of(ctx, c.Store, bundle)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
@@ -22,6 +23,7 @@ type Fleet struct {
 	Bans       *BanBounds
 	Exceptions *ExceptionBounds
 	Public     []Range // that may lead to guests
+	Interfaces []Word  // of hosts, where guests may be attached; nil: any
 	ShareBans  *ShareBans
 	Access     []Access
 	Approve    []string // of Approvals
@@ -68,6 +70,15 @@ type Guest struct {
 	Labels    map[string]string
 	// Rules is the file of its owner's rules, which speak of it alone; nil: there are none.
 	Rules *Word `json:",omitzero"`
+}
+
+// Attaches says whether a guest may be where it is. In a network namespace it may: of which ones a
+// host's agent file speaks.
+func (f *Fleet) Attaches(g *Guest) bool {
+	return f.Interfaces == nil || g.Netns.Text != "" || slices.ContainsFunc(f.Interfaces, func(w Word) bool {
+		beginning, wild := strings.CutSuffix(w.Text, "*")
+		return g.Interface.Text == w.Text || wild && strings.HasPrefix(g.Interface.Text, beginning)
+	})
 }
 
 // String is whose policy it is, as errors name it.

@@ -39,8 +39,11 @@ var fleetShapes = []*source.Shape{
 	},
 	{
 		Name: "fleet-guests", What: "guests", Doc: "Bounds of the guests of all hosts.",
-		Keys:     []source.Key{{Name: "public", Shape: "addresses", Doc: "What may lead to guests. Without it no guest has a public address.", Required: true}},
-		Examples: []string{"{public: [203.0.113.0/24]}"},
+		Keys: []source.Key{
+			{Name: "public", Shape: "addresses", Doc: "What may lead to guests. Without it no guest has a public address."},
+			{Name: "interfaces", Shape: "interfaces", Doc: "The interfaces of hosts where guests may be attached. Without it any that has not the default route: who steals the controller cuts off what comes by another one, by saying that a guest is there."},
+		},
+		Examples: []string{"{public: [203.0.113.0/24], interfaces: [\"tap*\"]}"},
 	},
 	{Name: "widest", What: "widest", Doc: "The lengths of the shortest prefix of IPv4 and of IPv6. A range has no more addresses than that prefix.", List: "number", Examples: []string{"[24, 48]"}},
 	{

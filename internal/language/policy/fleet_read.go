@@ -111,7 +111,12 @@ func (f *file) fleetFile(root *yaml.Node) {
 			fleet.Bans = f.banBounds(e)
 		case "guests":
 			for _, k := range f.Known(e.Value, grammar.Of("fleet-guests")) {
-				fleet.Public = f.addresses(k.Value, k.Name)
+				switch k.Name {
+				case "public":
+					fleet.Public = f.addresses(k.Value, k.Name)
+				case "interfaces":
+					fleet.Interfaces = f.interfaces(k.Value)
+				}
 			}
 		case "share-bans":
 			fleet.ShareBans = f.shareBans(e)

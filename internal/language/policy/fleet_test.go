@@ -437,6 +437,20 @@ func TestGuests(t *testing.T) {
 	if p, err = (Reading{Texts: changed(guestTexts), View: view}).Load("fleet.yaml"); err != nil || len(p.Held) != 1 || len(p.NAT) != 1 {
 		t.Errorf("%v %+v", err, p)
 	}
+	// Where guests may be attached, the file of the fleet may say.
+	bounded := func(interfaces string) string {
+		return strings.Replace(guestTexts["fleet.yaml"], "guests: {", "guests: {interfaces: "+interfaces+", ", 1)
+	}
+	fine := maps.Clone(guestTexts)
+	fine["fleet.yaml"] = bounded("[tap0, \"tap*\"]")
+	if _, err := LoadTexts("db-1.yaml", changed(fine)); err != nil {
+		t.Error(err)
+	}
+	elsewhere := &View{Host: "hv-2", Guests: []Guest{{Name: "a", Interface: Word{Text: "eth0"}, Netns: Word{Text: "blue"}, Addresses: ranges(t, "10.30.1.1")}}}
+	fine["parts/60-vms.yaml"] = "version: 1\nguests: {enforce: namespace}\n"
+	if _, err := (Reading{Texts: changed(fine), View: elsewhere}).Load("fleet.yaml"); err != nil {
+		t.Error(err)
+	}
 	guest := func(text string) map[string]string {
 		return map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: hv-1\nlabels: {role: hypervisor}\nguests:\n  a: {interface: tap0, addresses: 10.30.0.5}\n  b: " + text + "\n"}
 	}
@@ -459,6 +473,9 @@ func TestGuests(t *testing.T) {
 		{guest("{interface: tap1, addresses: 10.30.255.0/23}"), "db-1.yaml:7:35: "},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
 		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
+		{map[string]string{"fleet.yaml": bounded("[tap0, \"vm*\"]")}, "db-1.yaml:8:21: guest vm-2: tap1 is no interface where guests may be; name one of guests: {interfaces: […]} of the file of the fleet, or add it there"},
+		{map[string]string{"fleet.yaml": bounded("[]")}, "db-1.yaml:7:21: guest vm-1: tap0 is no interface where guests may be"},
+		{map[string]string{"fleet.yaml": bounded("[\"tap*\", \"tap 0\"]")}, "fleet.yaml:5:32: interface name \"tap 0\" contains \" \""},
 		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
 		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward or namespace, this is \"bridge\"; write enforce: forward, or enforce: namespace"},
 		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public addresses of guests are mapped, this is \"route\"; write public: map"},

@@ -146,7 +146,7 @@ func (f *file) ofNamespace() {
 	p.Expect = slices.DeleteFunc(p.Expect, func(x *Expectation) bool { return x.On != Forward })
 }
 
-// boundGuests holds the addresses of guests to what is signed, which a view is not: whoever has
+// boundGuests holds guests to what is signed, which a view is not: whoever has
 // the key of a controller writes it.
 func (f *file) boundGuests(fleet *Fleet) {
 	own := f.sets[guestsName]
@@ -159,6 +159,13 @@ func (f *file) boundGuests(fleet *Fleet) {
 	}
 	for i := range fleet.Guests {
 		g := &fleet.Guests[i]
+		if !fleet.Attaches(g) {
+			at := g.Interface.Pos
+			if at.Line == 0 {
+				at = g.Pos
+			}
+			f.fail(at, "name one of guests: {interfaces: […]} of the file of the fleet, or add it there", "guest %s: %s is no interface where guests may be", g.Name, g.Interface.Text)
+		}
 		f.bound(g, g.Addresses, addresses, "is within no set by guests", "give it an address within one of them, or have the file of the fleet say so of one")
 		f.bound(g, g.Public, public, "may lead to no guest", "write one of guests: {public: […]} of the file of the fleet, or add it there")
 	}

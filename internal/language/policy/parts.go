@@ -175,11 +175,7 @@ func (f *file) zone(e source.Entry) {
 	for _, k := range f.Known(e.Value, grammar.Of("zone")) {
 		switch k.Name {
 		case "interfaces":
-			for _, n := range f.List(k.Value, "interfaces") {
-				if name, ok := f.Text(n, "an interface"); ok && f.checked(n, checkInterface(name)) {
-					z.Interfaces = append(z.Interfaces, Word{f.At(n), name})
-				}
-			}
+			z.Interfaces = f.interfaces(k.Value)
 		case "networks":
 			z.Networks = f.addresses(k.Value, "networks")
 		}
@@ -187,6 +183,17 @@ func (f *file) zone(e source.Entry) {
 	if len(f.errs) == before && len(z.Interfaces)+len(z.Networks) == 0 {
 		f.fail(f.At(e.Key), "give it interfaces, networks, or both", "zone %s has neither interfaces nor networks", source.Quote(e.Name))
 	}
+}
+
+// interfaces reads one or more interfaces; none is no nil.
+func (f *file) interfaces(of *yaml.Node) []Word {
+	all := []Word{}
+	for _, n := range f.List(of, "interfaces") {
+		if name, ok := f.Text(n, "an interface"); ok && f.checked(n, checkInterface(name)) {
+			all = append(all, Word{f.At(n), name})
+		}
+	}
+	return all
 }
 
 // checked reports the problem of a scalar, if it has one.
