@@ -269,6 +269,29 @@ func TestLivingLate(t *testing.T) {
 	})
 }
 
+// A controller that says nothing of a ban, or that it was lifted, has its way with the host until
+// the ban ends, and no longer: it was signed with that end.
+func TestLivingWithheld(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		defer s.running()()
+		s.logs(false, "ban 192.0.2.9 1h")
+		s.bans("192.0.2.9")
+		withheld := s.log.entries
+		s.logs(true, "ban 192.0.2.10 1h", "unban 192.0.2.9 0s")
+		s.set(func() { s.log.entries = s.log.entries[:1] }) // nor does it say so to who asks
+		time.Sleep(40 * time.Minute)
+		s.bans("192.0.2.9")
+		ends := withheld[0].Expires
+		s.set(func() {
+			for _, is := range s.kernel.living.has {
+				if is.Until.After(ends.Add(time.Second)) {
+					t.Errorf("it is banned until %v, and was to be until %v", is.Until, ends)
+				}
+			}
+		})
+	})
+}
+
 // Another file of the fleet has all judged anew, and so do other labels; what the kernel lost
 // is not proved until it has it again.
 func TestLivingJudgedAnew(t *testing.T) {

@@ -554,6 +554,41 @@ func TestPaced(t *testing.T) {
 	})
 }
 
+// TestHostsWaitBehindStrangers: who has no certificate has a host that connects wait its turn, a
+// second for so many handshakes, and keeps it from nothing else.
+func TestHostsWaitBehindStrangers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		network := &memory{make(chan net.Conn), make(chan struct{})}
+		l := Paced(network, 100*Handshakes)
+		const strangers = 10 * Handshakes
+		own, host := net.Pipe()
+		go func() {
+			for range strangers {
+				stranger, _ := net.Pipe()
+				network.conns <- stranger
+			}
+			network.conns <- own
+		}()
+		began := time.Now()
+		var last net.Conn
+		for range strangers + 1 {
+			var err error
+			if last, err = l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waited := time.Since(began); waited < 9*time.Second || waited > 10*time.Second { // of this test's clock
+			t.Errorf("it waited %v behind %d", waited, strangers)
+		}
+		go func() { _, _ = host.Write([]byte("x")) }()
+		if _, err := last.Read(make([]byte, 1)); err != nil { // it is the host's
+			t.Error(err)
+		}
+		_ = l.Close()
+	})
+}
+
 // TestManyAgents: hundreds in TLS on loopback come, are told, answer, and come again over
 // what is left of their streams.
 func TestManyAgents(t *testing.T) {

@@ -393,6 +393,28 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// A host that enrols anew has heard of no order: a controller may give it any from before that was
+// for its name, until that ends.
+func TestLabelsOfAHostAnew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net", 2)
+	order := func(number int64, role string) []byte {
+		return must(SealLabels(LabelOrder{"example.net", "web-1", number, start.Add(90 * day), map[string]string{"role": role}}, f.policy...))
+	}
+	old, newest, h := order(5, "db"), order(6, "web"), f.host()
+	ok(t, errOf(h.Labels(old, "web-1", start)))
+	ok(t, errOf(h.Labels(newest, "web-1", start)))
+	is(t, errOf(h.Labels(old, "web-1", start)), ErrRolledBack)
+	anew := f.host()
+	labels, err := anew.Labels(old, "web-1", start.Add(89*day))
+	ok(t, err)
+	if labels["role"] != "db" {
+		t.Errorf("labels %v", labels)
+	}
+	is(t, errOf(f.host().Labels(old, "web-2", start)), ErrWrongHost)
+	is(t, errOf(f.host().Labels(old, "web-1", start.Add(90*day+time.Second))), ErrExpired)
+}
+
 // Operators sign labels one after the other, and what one has not said counts for nothing.
 func TestSignLabels(t *testing.T) {
 	t.Parallel()

@@ -167,6 +167,31 @@ func TestStolenPolicyKeyIsOutlived(t *testing.T) {
 	ok(t, errOf(h.Bundle(2, 1, now)))
 }
 
+// Who has two of three root keys replaces every key, and hosts follow: what the operators sign
+// counts for nothing then.
+func TestTwoRootKeys(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net", 2)
+	h := f.host()
+	ok(t, h.Update(f.sign(start, "one"), start))
+	now, policy, right := start.Add(time.Hour), f.policy, f.online.kept.Targets
+	root := newKeys(t, 1)
+	f.policy = newKeys(t, 1)
+	rooted, err := f.repository.Rotate(Change{Roles: map[string]RoleKeys{
+		"root": {publics(root), 1}, "targets": {publics(f.policy), 1},
+		"snapshot": {[]ed25519.PublicKey{f.onlineKey("snapshot")}, 1}, "timestamp": {[]ed25519.PublicKey{f.onlineKey("timestamp")}, 1},
+	}}, now, f.root[0], f.root[1], root[0])
+	ok(t, err)
+	if rooted.Missing != 0 {
+		t.Fatalf("%+v", rooted)
+	}
+	ok(t, h.Update(f.sign(now, "stolen"), now))
+	ok(t, errOf(h.Bundle(2, 1, now)))
+	if err := f.host2(t).Update(f.around(t, f.resigned(t, right, policy...), now), now); !errors.Is(err, ErrUnsigned) && !errors.Is(err, ErrThreshold) {
+		t.Errorf("what the operators sign: %v", err)
+	}
+}
+
 // Two of three holders sign a new root.json, one after the other.
 func TestPendingRoot(t *testing.T) {
 	t.Parallel()
