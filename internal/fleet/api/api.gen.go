@@ -196,6 +196,9 @@ type Access struct {
 	Kind AccessKind `json:"kind"`
 	Role Role       `json:"role,omitempty,omitzero"`
 
+	// Used when somebody last asked by it, or up to an hour before that; of a link: never
+	Used time.Time `json:"used,omitempty,omitzero"`
+
 	// Who as the audit names them
 	Who       string    `json:"who"`
 	Withdrawn time.Time `json:"withdrawn,omitempty,omitzero"`

@@ -170,8 +170,9 @@ func newAccessList() *cobra.Command {
 		Use:   "list",
 		Short: "List who may ask the controller",
 		Long: `Lists the tokens of programs, the sessions of people and the links to log in that are good,
-or were in the last month, the newest first. The secrets are nowhere. Of a person who has no
-role here, access of fleet.yaml says what they may.
+or were in the last month, the newest first, and when somebody last asked by them, which is kept
+once an hour. The secrets are nowhere. Of a person who has no role here, access of fleet.yaml says
+what they may.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller access list\n  sluice-controller access list --json",
@@ -185,9 +186,13 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 				return command.PrintJSON(cmd.OutOrStdout(), all)
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "id\tkind\twho\trole\tuntil\tby\thosts")
+			fmt.Fprintln(table, "id\tkind\twho\trole\tuntil\tused\tby\thosts")
 			for _, a := range all.Access {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", command.Plain(a.Id), command.Plain(string(a.Kind)), command.Plain(a.Who), command.Plain(cmp.Or(string(a.Role), "fleet.yaml")), until(a.Expires, a.Withdrawn), command.Plain(a.By), command.Plain(cmp.Or(a.Hosts, "all")))
+				used := "never"
+				if !a.Used.IsZero() {
+					used = a.Used.Local().Format(time.DateTime)
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", command.Plain(a.Id), command.Plain(string(a.Kind)), command.Plain(a.Who), command.Plain(cmp.Or(string(a.Role), "fleet.yaml")), until(a.Expires, a.Withdrawn), used, command.Plain(a.By), command.Plain(cmp.Or(a.Hosts, "all")))
 			}
 			return table.Flush()
 		},

@@ -88,18 +88,21 @@ func TestElsewhere(t *testing.T) {
 
 	all := api.Accesses{}
 	out, _ := run(t, 0, "access", "list", "--dir", f.dir, "--json")
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Access) != 1 || all.Access[0].Hosts != "env=prod" || strings.Contains(out, strings.TrimSpace(token)) {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Access) != 1 || all.Access[0].Hosts != "env=prod" || all.Access[0].Used.Before(all.Access[0].Created) || strings.Contains(out, strings.TrimSpace(token)) {
 		t.Fatal(err, out)
 	}
 	run(t, 0, "access", "withdraw", all.Access[0].Id, "--dir", f.dir)
 	if _, errOut := run(t, 2, "hosts", "--ca", ca); !strings.Contains(errOut, "the token was withdrawn\nhint: ") {
 		t.Error(errOut)
 	}
-	if out, _ := run(t, 0, "access", "list", "--dir", f.dir); !strings.Contains(out, "withdrawn 2") {
+	if out, _ := run(t, 0, "access", "list", "--dir", f.dir); !strings.Contains(out, "withdrawn 2") || strings.Contains(out, "never") {
 		t.Error(out)
 	}
 
 	admin, _ := run(t, 0, "access", "create", "ci", "--role", "admin", "--dir", f.dir)
+	if out, _ := run(t, 0, "access", "list", "--dir", f.dir); !strings.Contains(out, "  never  ") {
+		t.Error(out)
+	}
 	t.Setenv(tokenVariable, admin)
 	enrols, _ := run(t, 0, "token", "create", "--repository", f.repository, "--labels", "env=prod", "--ca", ca)
 	enrol(t, "web-1", enrols)

@@ -102,7 +102,7 @@ func (o operator) Accesses(w http.ResponseWriter, r *http.Request) {
 func shownAccess(a store.Access) api.Access {
 	return api.Access{
 		Id: a.ID, Kind: api.AccessKind(a.Kind), Who: a.Who, Role: api.Role(a.Role), Hosts: a.Hosts,
-		Created: a.Created, By: a.By, Expires: a.Expires, Withdrawn: a.Withdrawn,
+		Created: a.Created, By: a.By, Expires: a.Expires, Withdrawn: a.Withdrawn, Used: a.Used,
 	}
 }
 

@@ -148,6 +148,7 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 	if err := c.over(a); err != nil {
 		return caller{}, err
 	}
+	c.answered(c.Store.UsedAccess(r.Context(), a)) // while it cannot be kept they ask all the same
 	return c.callerOf(r.Context(), a)
 }
 

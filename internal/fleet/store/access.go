@@ -24,6 +24,7 @@ type Access struct {
 	By        string     `json:"by"`
 	Expires   time.Time  `json:"expires"`
 	Withdrawn time.Time  `json:"withdrawn,omitzero"`
+	Used      time.Time  `json:"used,omitzero"` // last, or up to [usedEvery] before that
 }
 
 // AccessKind is what an access was made as.
@@ -95,6 +96,22 @@ func (s *Store) Login(ctx context.Context, link [32]byte, id string, session [32
 	})
 }
 
+// usedEvery is how often it is kept that an access is used.
+const usedEvery = time.Hour
+
+// UsedAccess keeps that an access is used now, where that was not kept lately. It is no change,
+// and no entry of the audit.
+func (s *Store) UsedAccess(ctx context.Context, a Access) error {
+	now, lately := s.micros(), s.Now().Add(-usedEvery)
+	if a.Used.After(lately) {
+		return nil
+	}
+	return s.write(ctx, func(t *tx) error {
+		_, err := t.do(`update access set used = $1 where id = $2 and used <= $3`, now, a.ID, lately.UnixMicro())
+		return err
+	})
+}
+
 // WithdrawAccess ends an access. What waits for approval that was asked by it is refused, unless
 // its owner ends it, who logs out.
 func (s *Store) WithdrawAccess(ctx context.Context, who, id string) error {
@@ -161,14 +178,14 @@ func (s *Store) PruneAccess(ctx context.Context) error {
 	})
 }
 
-const accessColumns = `select id, kind, who, role, hosts, member_of, created, created_by, expires, withdrawn, makers from access`
+const accessColumns = `select id, kind, who, role, hosts, member_of, created, created_by, expires, withdrawn, used, makers from access`
 
 func scanAccess(scan func(...any) error) (a Access, err error) {
 	var kind, groups, makers string
-	var created, expires, withdrawn int64
-	if err := scan(&a.ID, &kind, &a.Who, &a.Role, &a.Hosts, &groups, &created, &a.By, &expires, &withdrawn, &makers); err != nil {
+	var created, expires, withdrawn, used int64
+	if err := scan(&a.ID, &kind, &a.Who, &a.Role, &a.Hosts, &groups, &created, &a.By, &expires, &withdrawn, &used, &makers); err != nil {
 		return a, err
 	}
-	a.Kind, a.Created, a.Expires, a.Withdrawn = AccessKind(kind), moment(created), moment(expires), moment(withdrawn)
+	a.Kind, a.Created, a.Expires, a.Withdrawn, a.Used = AccessKind(kind), moment(created), moment(expires), moment(withdrawn), moment(used)
 	return a, errors.Join(json.Unmarshal([]byte(groups), &a.Groups), json.Unmarshal([]byte(makers), &a.Makers))
 }

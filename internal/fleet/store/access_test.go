@@ -23,6 +23,21 @@ func TestAccess(t *testing.T) {
 		same(t, "by its secret", good[Access](t)(s.AccessBy(ctx, secretOf("s"))), a)
 		_, err := s.AccessBy(ctx, secretOf("x"))
 		is(t, "by another", err, ErrNotFound)
+		// It is kept once an hour that it is used.
+		used := now
+		for _, later := range []time.Duration{0, usedEvery - time.Second, usedEvery} {
+			now = used.Add(later)
+			for _, known := range []Access{a, good[Access](t)(s.AccessBy(ctx, secretOf("s")))} { // another controller knows less
+				if err := s.UsedAccess(ctx, known); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if a.Used = used; later == usedEvery {
+				a.Used = now
+			}
+			same(t, "used", good[Access](t)(s.AccessBy(ctx, secretOf("s"))), a)
+		}
+		now = used
 		again.Secret = secretOf("t")
 		if err := s.CreateAccess(ctx, operator, again); err != nil {
 			t.Fatal(err)

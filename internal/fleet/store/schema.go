@@ -291,6 +291,8 @@ create table lifted (
 	at bigint not null
 );
 create index lifted_at on lifted (at);
+`, `
+alter table access add column used bigint not null default 0;
 `}
 
 // schemaTable has one row, the version of the tables.
