@@ -357,7 +357,7 @@ func (o operator) one(w http.ResponseWriter, r *http.Request, kind, id string) {
 	}
 	of, err := o.standing(r.Context(), found.Seq, id, found.Hosts, as(r).Hosts)
 	if err == nil && len(of.Hosts) == 0 && as(r).Hosts != nil {
-		err = fmt.Errorf("%s: %w", id, store.ErrNotFound)
+		err = fmt.Errorf("%s %s: %w", kind, id, store.ErrNotFound) // as of one that there is not
 	}
 	if err != nil {
 		o.done(w, nil, err)

@@ -48,6 +48,13 @@ func (s *reads) all(kind string) (texts []string) {
 	return texts
 }
 
+// texts are all events.
+func (s *reads) texts() string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return fmt.Sprintf("%s", s.got)
+}
+
 func (s *reads) has(kind, want string) bool {
 	return strings.Contains(strings.Join(s.all(kind), "\n"), want)
 }

@@ -90,13 +90,13 @@ func (o operator) PutGuest(w http.ResponseWriter, r *http.Request, id string) {
 	if !fine {
 		return
 	}
+	if err := o.host(as(r), n.Host); err != nil {
+		o.done(w, nil, err)
+		return
+	}
 	v := o.view.Load()
 	if g := v.guests[id]; g != nil && o.host(as(r), g.Host) != nil {
 		o.done(w, nil, noGuest(id))
-		return
-	}
-	if err := o.host(as(r), n.Host); err != nil {
-		o.done(w, nil, err)
 		return
 	}
 	g := store.Guest{ID: id, Placement: store.Placement{Host: n.Host, Interface: n.Interface, Netns: n.Netns}, Addresses: n.Addresses, Public: n.Public, Labels: n.Labels, Rules: n.Rules}

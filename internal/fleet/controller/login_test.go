@@ -136,13 +136,19 @@ func TestLoginInBrowser(t *testing.T) {
 // logged is a person with a session, of groups as a provider names them.
 func (f *fleet) logged(user string, groups ...string) *api.Client {
 	f.Helper()
+	return f.elsewhere(f.session(user, groups...))
+}
+
+// session is the token of one.
+func (f *fleet) session(user string, groups ...string) string {
+	f.Helper()
 	token := api.NewSecret()
 	hash, err := api.SecretHash(token)
 	ok(f, err)
 	ok(f, f.controller.Store.CreateAccess(f.Context(), "user:"+user, store.Access{
 		ID: api.AccessID(hash), Kind: store.AccessSession, Secret: hash, Who: "user:" + user, Groups: groups, Expires: time.Now().Add(time.Hour),
 	}))
-	return f.elsewhere(token)
+	return token
 }
 
 // TestAccessOfFleet: the newest bundle says what people may, to each all that it gives.

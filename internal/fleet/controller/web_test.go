@@ -32,6 +32,14 @@ func (f *fleet) access(by *api.Client, name string, role api.Role, hosts string)
 	return token, made, err
 }
 
+// newSecret is the hash of a secret that nobody needs.
+func newSecret(t testing.TB) string {
+	t.Helper()
+	hash, err := api.SecretHash(api.NewSecret())
+	ok(t, err)
+	return hex.EncodeToString(hash[:])
+}
+
 func (f *fleet) tls() *tls.Config {
 	f.Helper()
 	ca, err := os.ReadFile(filepath.Join(f.dir, "ca.pem"))
