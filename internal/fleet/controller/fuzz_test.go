@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +49,7 @@ func fuzzed(f *testing.F) (c *Controller, host *x509.Certificate) {
 	fl = newFleet(f, "example.net")
 	a, err := fl.join("web-1", fl.token(map[string]string{"role": "web"}, 1))
 	ok(f, err)
+	fl.text += approvalText + "approve: [disallow, token]\nsets: {vms: {guests: app, within: [10.30.0.0/16]}}\n"
 	_, err = fl.publish("input: {default: drop}\n")
 	ok(f, err)
 	cert, err := x509.ParseCertificate(a.certificate.Certificate[0])
@@ -54,7 +57,7 @@ func fuzzed(f *testing.F) (c *Controller, host *x509.Certificate) {
 	return fl.controller, cert
 }
 
-// FuzzCommands: nothing that a command could ask makes the controller fail.
+// FuzzCommands: nothing that a command, or who logs in, could ask makes the controller fail.
 func FuzzCommands(f *testing.F) {
 	c, _ := fuzzed(f)
 	for _, s := range [][3]string{
@@ -74,16 +77,47 @@ func FuzzCommands(f *testing.F) {
 		{"GET", "/api/v1/audit", ""},
 		{"GET", "/api/v1/rollouts", ""},
 		{"POST", "/api/v1/rollouts/1/pause", `{"why": "lunch"}`},
+		{"PUT", "/api/v1/guests/vm-1", `{"host": "web-1", "interface": "tap0", "addresses": ["10.30.0.1"], "public": ["203.0.113.1"], "labels": {"app": "shop"}, "rules": "allow ssh"}`},
+		{"POST", "/api/v1/links", `{"user": "erika@example.net", "secret": "` + strings.Repeat("0", 64) + `", "role": "viewer", "hosts": "env=prod", "expires": "2027-01-01T00:00:00Z"}`},
+		{"POST", "/api/v1/requests/0123456789abcdef/approve", `{"why": "as agreed", "alone": true}`},
+		{"POST", "/api/v1/requests/0123456789abcdef/refuse", `{"why": "no"}`},
+		{"POST", "/api/v1/lists/scanners/refresh", `{"force": true, "allow-cut": true}`},
+		{"POST", "/api/v1/bans", `{"hosts": "role=web", "for-seconds": 60, "keep-longer": true, "reason": "ssh", "entries": [{"what": "203.0.113.0/28", "for-seconds": 9, "reason": "x"}]}`},
+		{"POST", "/api/v1/bans/lift", `{"hosts": "role=web", "what": ["203.0.113.1-203.0.113.9"], "reason": "a mistake"}`},
+		{"POST", "/api/v1/allows", `{"for-seconds": 60, "entries": [{"what": "198.51.100.1", "service": "tcp/22"}]}`},
+		{"POST", "/api/v1/allows/lift", `{"what": ["2001:db8::/48"], "service": "ssh"}`},
+		{"GET", "/login", ""},
+		{"POST", "/login", "link=" + api.NewSecret()},
+		{"POST", "/login", `{"link": "` + api.NewSecret() + `", "secret": "` + strings.Repeat("0", 64) + `"}`},
 	} {
 		f.Add(s[0], s[1], "selector=role%3Dweb", []byte(s[2]))
 	}
+	for _, pattern := range slices.Sorted(maps.Keys(api.Operations())) { // the newest too
+		method, path, _ := strings.Cut(pattern, " ")
+		f.Add(method, parameter.ReplaceAllString(path, "web-1"), "selector=role%3Dweb&limit=1&after=0&all=true&link=x", []byte("{}"))
+	}
 	handler := c.commands().Handler
 	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
-		if !strings.HasPrefix(path, "/api/v1/") || method == "" || path == "/api/v1/events" { // which does not end
-			return
-		}
 		r := request(method, path, query, body)
 		w := httptest.NewRecorder()
+		switch {
+		case path == "/login": // which is a page, and held to a pace
+			if bytes.HasPrefix(body, []byte("{")) {
+				r.Header.Set("Content-Type", "application/json")
+			} else {
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			}
+			serve := c.login
+			if method != http.MethodPost {
+				serve = c.loginPage
+			}
+			if err := serve(w, r); w.Code >= 500 || (err != nil) != (w.Code >= 400) {
+				t.Errorf("%s: %d %s %v", method, w.Code, w.Body, err)
+			}
+			return
+		case !strings.HasPrefix(path, "/api/v1/") && path != "/metrics", method == "", path == "/api/v1/events": // which does not end
+			return
+		}
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{Who: "operator:root", Role: api.Admin})))
 		answered(t, method+" "+path, w)
 	})

@@ -145,7 +145,7 @@ func (c *Controller) login(w http.ResponseWriter, r *http.Request) error {
 	if r.Header.Get("Content-Type") == "application/json" {
 		asked, fine := in[api.Login](w, r)
 		if !fine {
-			return nil
+			return errors.New("the request is wrong")
 		}
 		secret, err := hashed(asked.Secret)
 		var a store.Access
