@@ -104,7 +104,7 @@ func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo 
 		return "", nil, err
 	}
 	if s := m.Report().State; s == wire.StateNone || s == wire.StateRefused {
-		m.report(func(r *wire.Report) { r.State, r.Error = wire.StateFetched, "" })
+		m.passing(func(r *wire.Report) { r.State, r.Error = wire.StateFetched, "" })
 	}
 	return filepath.Join(dir, viewName), undo, nil
 }

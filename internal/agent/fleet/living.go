@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -114,6 +115,7 @@ const settleWithin = 5 * time.Second
 func (m *Member) liveAll(ctx context.Context) {
 	again := m.Times.Again
 	var retry, settle <-chan time.Time
+	var told *wire.LiveApplied
 	defer m.settle()
 	for {
 		select {
@@ -150,7 +152,10 @@ func (m *Member) liveAll(ctx context.Context) {
 			m.lives.waiting, m.lives.proved = m.short(err), time.Time{}
 		}
 		m.lives.mu.Unlock()
-		nudge(m.lives.tell)
+		if is := m.applied(); !reflect.DeepEqual(is, told) {
+			told = is
+			nudge(m.lives.tell)
+		}
 		if settle == nil {
 			settle = time.After(settleWithin/2 + jitter(settleWithin/2))
 		}

@@ -23,6 +23,7 @@ type livingLog struct {
 	gone    int64         // up to where the log is gone
 	asked   []string
 	applied wire.LiveApplied
+	told    int // how often that came
 }
 
 // livingKernel is what a stage's kernel bans, by IDs.

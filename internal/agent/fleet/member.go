@@ -367,6 +367,7 @@ func (m *Member) poll(ctx context.Context) {
 		nudge(m.wake)
 		nudge(m.tell)
 		m.lives.behind()
+		nudge(m.lives.tell)
 	}
 }
 

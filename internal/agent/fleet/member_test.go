@@ -477,6 +477,25 @@ func TestGiven(t *testing.T) {
 	})
 }
 
+// A change is one report of a host, and none of its bans.
+func TestSaidOnce(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		defer s.running()()
+		s.logs(false, "ban 192.0.2.1 1h")
+		s.bans("192.0.2.1")
+		two := s.sign("two")
+		reports, told := len(s.reports), s.log.told
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		s.await(wire.StateConfirmed, time.Minute)
+		time.Sleep(2 * reportEvery)
+		s.set(func() {
+			if got := s.reports[reports:]; len(got) != 1 || s.log.told != told {
+				t.Errorf("%d reports: %+v; bans told %d times", len(got), got, s.log.told-told)
+			}
+		})
+	})
+}
+
 // A host comes back within the time that an ending controller names, and soon after another
 // one listens.
 func TestDrained(t *testing.T) {

@@ -224,7 +224,7 @@ func (m *Member) apply(ctx context.Context, d *wire.Desired, file string, keepEd
 		confirm = m.Times.Confirm
 	}
 	a, err := m.Engine.Apply(ctx, file, confirm, keepEdits, func() {
-		m.report(func(r *wire.Report) { r.State = wire.StateChecked })
+		m.passing(func(r *wire.Report) { r.State = wire.StateChecked })
 	})
 	if err != nil {
 		return nil, err
@@ -232,8 +232,8 @@ func (m *Member) apply(ctx context.Context, d *wire.Desired, file string, keepEd
 	if a.Edited {
 		a.Until = time.Now().Add(confirm) // for its probes
 	}
-	m.report(func(r *wire.Report) { r.State, r.Generation = wire.StatePending, itoa(a.Generation) })
-	m.observe(ctx)
+	m.passing(func(r *wire.Report) { r.State, r.Generation = wire.StatePending, itoa(a.Generation) })
+	m.observe(ctx) // which writes it down
 	return a, nil
 }
 
@@ -261,7 +261,7 @@ func (m *Member) try(ctx context.Context, d *wire.Desired, a *Applied, probes []
 			return m.undo(ctx, a, err)
 		}
 	}
-	m.report(func(r *wire.Report) {
+	m.passing(func(r *wire.Report) {
 		now := m.Clock().Truncate(time.Second)
 		r.State, r.Proved, r.Verified = wire.StateProved, now, now
 	})
@@ -333,6 +333,7 @@ func (m *Member) observe(ctx context.Context) {
 	now, err := m.Engine.Now(ctx)
 	if err != nil {
 		m.note(err)
+		m.save()
 		return
 	}
 	m.report(func(r *wire.Report) {

@@ -305,6 +305,7 @@ func (c *stream) Send(_ context.Context, m *wire.Message) error {
 		c.reports = append(c.reports, *m.Report)
 	case m.LiveApplied != nil:
 		c.log.applied = *m.LiveApplied
+		c.log.told++
 	case m.LimitBans != nil:
 		c.limited = append(c.limited, m.LimitBans.What...)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -102,13 +103,26 @@ func (m *Member) save() {
 	}
 }
 
-// update changes the state, writes it down and has what is reported told.
+// update changes the state, writes it down and has what is reported told, where it is another.
 func (m *Member) update(change func(*State)) {
-	m.mu.Lock()
-	change(&m.state)
-	m.mu.Unlock()
+	m.change(change)
 	m.save()
-	nudge(m.tell)
+}
+
+func (m *Member) change(change func(*State)) {
+	m.mu.Lock()
+	before := m.state.Report
+	change(&m.state)
+	if !reflect.DeepEqual(before, m.state.Report) {
+		nudge(m.tell)
+	}
+	m.mu.Unlock()
+}
+
+// passing reports a state on the way, which the next agent need not know: it is not written
+// down.
+func (m *Member) passing(change func(*wire.Report)) {
+	m.change(func(s *State) { change(&s.Report) })
 }
 
 // report changes what is reported.
@@ -128,11 +142,27 @@ func (m *Member) Report() wire.Report {
 	m.once.Do(m.begun)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.current()
+}
+
+// current is called with the mutex.
+func (m *Member) current() wire.Report {
 	r := m.state.Report
 	if r.Error == "" {
 		r.Error = m.unlabelled
 	}
 	return r
+}
+
+// untold is the report, which nothing is left to be told of.
+func (m *Member) untold() wire.Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.tell:
+	default:
+	}
+	return m.current()
 }
 
 // detached says whether somebody applied a policy of his own.

@@ -164,7 +164,7 @@ func (m *Member) tellAll(ctx context.Context, s Stream) error {
 			case <-time.After(reportEvery - time.Since(began)):
 			}
 		}
-		report := m.Report()
+		report := m.untold()
 		if err := m.send(ctx, s, &wire.Message{Report: &report}); err != nil {
 			nudge(m.tell)
 			return err

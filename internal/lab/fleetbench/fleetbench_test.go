@@ -51,7 +51,7 @@ func TestSimulatedHostsFollow(t *testing.T) {
 	go sim.follow(out)
 	ok(t, json.NewEncoder(in).Encode(Order{
 		Hosts: hosts, Controller: l.Addr().String(), Token: f.token, Dir: t.TempDir(), Facts: []byte(`{"addresses":["198.51.100.11"]}`), Address: "198.51.100.11",
-		Took: []Took{{Check: time.Millisecond, Load: time.Millisecond}},
+		Took: []Took{{Load: time.Millisecond}},
 	}))
 	ok(t, f.until(time.Minute, "all are connected", func() (bool, error) {
 		s, err := f.client.Status(f)
@@ -81,14 +81,14 @@ func TestTook(t *testing.T) {
 	h := &host{when: map[wire.State]time.Time{}}
 	begin := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	h.saw(wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed}, begin)
-	for i, s := range []wire.State{wire.StateFetched, wire.StateChecked, wire.StateProved, wire.StateConfirmed} {
+	for i, s := range []wire.State{wire.StateNone, wire.StatePending, wire.StateConfirmed} {
 		h.saw(wire.Report{Bundle: 2, Rollout: 2, State: s}, begin.Add(time.Duration(1+i*i)*time.Second))
 	}
-	if got, want := h.took(), (Took{Check: time.Second, Load: 3 * time.Second, Confirm: 5 * time.Second}); got != want {
+	if got, want := h.took(), (Took{Load: time.Second, Confirm: 3 * time.Second}); got != want {
 		t.Errorf("%+v, not %+v", got, want)
 	}
-	delete(h.when, wire.StateProved)
-	if got, want := h.took(), (Took{Check: time.Second, Load: 8 * time.Second}); got != want {
+	delete(h.when, wire.StatePending)
+	if got, want := h.took(), (Took{Load: 4 * time.Second}); got != want {
 		t.Errorf("without a state: %+v, not %+v", got, want)
 	}
 	h.saw(wire.Report{Bundle: 2, Rollout: 2, State: wire.StateReverted}, begin)

@@ -34,10 +34,9 @@ type host struct {
 	live   time.Duration            // what a ban took
 }
 
-// Took is how long a host took for a bundle that it had fetched.
+// Took is how long a host took for a bundle.
 type Took struct {
-	Check   time.Duration `json:"check"`   // until it had compiled, and kept what it is held to
-	Load    time.Duration `json:"load"`    // from there until the kernel was proved to do it
+	Load    time.Duration `json:"load"`    // until the kernel was proved to do it
 	Confirm time.Duration `json:"confirm"` // from there until it was confirmed
 	// Live is what a ban took from the request until it was proved, of this host alone.
 	Live time.Duration `json:"live"`
@@ -152,7 +151,7 @@ func (h *host) took() Took {
 		}
 		return until.Sub(at)
 	}
-	return Took{Confirm: step(wire.StateProved), Load: step(wire.StateChecked), Check: step(wire.StateFetched), Live: h.live}
+	return Took{Confirm: step(wire.StatePending), Load: step(wire.StateNone), Live: h.live}
 }
 
 // alone is how many agents of no fleet others are held against.

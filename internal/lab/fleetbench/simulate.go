@@ -216,9 +216,6 @@ func (e *engine) draw() Took {
 
 func (e *engine) Apply(ctx context.Context, file string, confirm time.Duration, _ bool, checked func()) (*agent.Applied, error) {
 	took := e.draw()
-	if err := wait(ctx, took.Check); err != nil {
-		return nil, err
-	}
 	checked()
 	if err := wait(ctx, took.Load); err != nil {
 		return nil, err
