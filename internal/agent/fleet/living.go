@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
@@ -52,8 +55,8 @@ type Lived struct {
 // living is what State has of bans and allows.
 type living struct {
 	At wire.Living `json:"at"` // taken up to there
-	// Within is of what the bounds were that they were judged by: the file of the fleet, and
-	// the host's labels; "": the whole of them is to be judged anew.
+	// Within is of what the bounds were that they were judged by: what the file of the fleet
+	// says to hosts, and the host's labels; "": the whole of them is to be judged anew.
 	Within  string             `json:"within,omitempty"`
 	Refused map[string]refused `json:"refused,omitempty"`
 }
@@ -74,6 +77,8 @@ type lives struct {
 	clock   dbClock
 	wake    chan struct{}
 	tell    chan struct{}
+
+	file, bounds []byte // the file of the fleet that was read last, and what of it is for hosts
 }
 
 // mostHeard is how many messages wait, before the host asks for what they say instead.
@@ -228,13 +233,32 @@ func (m *Member) within() string {
 	if err != nil {
 		return ""
 	}
+	if m.lives.bounds == nil || !bytes.Equal(text, m.lives.file) { // only liveAll comes here
+		m.lives.file, m.lives.bounds = text, boundsOf(text)
+	}
 	sum := sha256.New()
-	sum.Write(text)
+	sum.Write(m.lives.bounds)
 	labels := m.labels()
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		fmt.Fprintf(sum, "\x00%s\x00%s", name, labels[name])
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// boundsOf is the file of a fleet without what is for controllers alone, and without comments.
+func boundsOf(file []byte) []byte {
+	var says map[string]any
+	if yaml.Unmarshal(file, &says) != nil {
+		return file
+	}
+	for _, key := range []string{"roll-out", "access", "approve", "share-bans"} {
+		delete(says, key)
+	}
+	text, err := yaml.Marshal(says)
+	if err != nil {
+		return file
+	}
+	return text
 }
 
 // behindClock says that a message tells of a clock that was set back.

@@ -310,7 +310,8 @@ func TestLivingJudgedAnew(t *testing.T) {
 			t.Errorf("asked was %q", asked)
 		}
 		before = len(s.asked())
-		three := s.sign("three") // of the same file
+		s.next.File = s.file("fleet.yaml", "version: 1\nbans: {}  # few\nroll-out: {settle: none}\naccess: []\napprove: [publish]\nshare-bans: {after: 2 hosts, for: 1h}\n")
+		three := s.sign("three") // of the same bounds
 		s.desire(wire.Desired{Bundle: three, Rollout: 3})
 		s.await(wire.StateConfirmed, time.Minute)
 		s.bans("192.0.2.1")
