@@ -175,8 +175,9 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(next)
+	have := m.have()
 	for _, f := range wanted {
-		if err := m.file(ctx, next, f); err != nil {
+		if err := m.file(ctx, next, f, have); err != nil {
 			return "", err
 		}
 	}
@@ -246,32 +247,35 @@ func (m *Member) whole(dir string, manifest *trust.Manifest) bool {
 	return err == nil
 }
 
-// file writes one file of a bundle: that of an older one where it is the same, or what the
-// controller gives.
-func (m *Member) file(ctx context.Context, dir string, f trust.File) error {
-	var older, text []byte
-	for _, n := range slices.Backward(m.have()) {
-		if had, err := regular.Read(filepath.Join(m.folder(n), f.Path), trust.MaxList); err == nil {
-			if f.Check(had) == nil {
-				text = had
-				break
-			}
-			if older == nil {
-				older = had
-			}
-		}
-	}
-	if text == nil {
-		var err error
-		if text, err = m.blob(ctx, f.SHA256, f.Size, older); err != nil {
-			return err
-		}
-		if err := f.Check(text); err != nil {
-			return err
-		}
-	}
+// file writes one file of a bundle: that of an older one where it is the same, which both have
+// from then on, or what the controller gives.
+func (m *Member) file(ctx context.Context, dir string, f trust.File, have []int64) error {
 	path := filepath.Join(dir, f.Path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	var older []byte
+	for _, n := range slices.Backward(have) {
+		from := filepath.Join(m.folder(n), f.Path)
+		had, err := regular.Read(from, trust.MaxList)
+		if err != nil {
+			continue
+		}
+		if f.Check(had) == nil {
+			if os.Link(from, path) == nil {
+				return nil
+			}
+			return writeFile(path, had) // a file system without links
+		}
+		if older == nil {
+			older = had
+		}
+	}
+	text, err := m.blob(ctx, f.SHA256, f.Size, older)
+	if err != nil {
+		return err
+	}
+	if err := f.Check(text); err != nil {
 		return err
 	}
 	return writeFile(path, text)

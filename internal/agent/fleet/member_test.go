@@ -477,10 +477,14 @@ func TestGiven(t *testing.T) {
 	})
 }
 
-// A change is one report of a host, and none of its bans.
+// A change is one report of a host, and none of its bans; of what is the same in both bundles
+// the disk has one file.
 func TestSaidOnce(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
-		defer s.running()()
+		m, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
 		s.logs(false, "ban 192.0.2.1 1h")
 		s.bans("192.0.2.1")
 		two := s.sign("two")
@@ -493,6 +497,12 @@ func TestSaidOnce(t *testing.T) {
 				t.Errorf("%d reports: %+v; bans told %d times", len(got), got, s.log.told-told)
 			}
 		})
+		for path, want := range map[string]bool{"fleet.yaml": true, "parts/10-base.yaml": false} {
+			one, other := must(os.Stat(filepath.Join(m.folder(1), path))), must(os.Stat(filepath.Join(m.folder(two), path)))
+			if os.SameFile(one, other) != want {
+				t.Errorf("%s is one file: %v", path, !want)
+			}
+		}
 	})
 }
 
