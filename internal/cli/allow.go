@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -169,7 +170,7 @@ func printAllows(w io.Writer, list []engine.AllowEntry) {
 	for _, e := range list {
 		until := "forever"
 		if !e.Until.IsZero() {
-			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), longTime(e.Until.Sub(now)))
+			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), english.Span(e.Until.Sub(now)))
 		}
 		switch {
 		case e.Lifted:

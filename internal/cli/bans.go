@@ -117,20 +117,7 @@ func untilText(b apply.BanEntry, now time.Time) string {
 	if b.Until.IsZero() {
 		return "forever"
 	}
-	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), longTime(b.Until.Sub(now)))
-}
-
-// longTime is a time that is left, in days and hours where it is long.
-func longTime(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day {
-		return d.Round(time.Second).String()
-	}
-	d = d.Round(time.Hour)
-	if hours := d % day; hours > 0 {
-		return fmt.Sprintf("%dd%dh", d/day, hours/time.Hour)
-	}
-	return fmt.Sprintf("%dd", d/day)
+	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), english.Span(b.Until.Sub(now)))
 }
 
 func hitsText(b apply.BanEntry) string {

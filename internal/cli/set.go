@@ -255,7 +255,7 @@ func printLivingSet(w io.Writer, s engine.LivingSet) {
 	for _, e := range s.Added {
 		until := "forever"
 		if !e.Until.IsZero() {
-			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), longTime(e.Until.Sub(now)))
+			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), english.Span(e.Until.Sub(now)))
 		}
 		if !e.InForce {
 			until += ", not in force"

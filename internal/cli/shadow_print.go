@@ -33,7 +33,7 @@ func liveText(r *shadow.Report, life time.Duration) string {
 
 // spanText is a time in whole seconds, such as 10m, 1h5m or 12s.
 func spanText(d time.Duration) string {
-	return english.Duration(max(d.Truncate(time.Second), time.Second))
+	return english.Span(max(d, time.Second))
 }
 
 func packetsText(n uint64) string {

@@ -26,9 +26,14 @@ func Noun[N int | uint64](n N, word string) string {
 	return word + "s"
 }
 
-// Duration leaves out the seconds and minutes that are none: 1h5m, 10m, as policies
-// write it.
+const day = 24 * time.Hour
+
+// Duration leaves out the seconds and minutes that are none, and counts whole days from two
+// on: 1h5m, 10m, 24h, 7d, as policies write it.
 func Duration(d time.Duration) string {
+	if d >= 2*day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
 	text := d.String() // 1h0m0s
 	for _, zero := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(text, zero) {
@@ -37,6 +42,22 @@ func Duration(d time.Duration) string {
 	}
 	return text
 }
+
+// Span is how long something lasts, or is ago: to the second, from two days on to the hour.
+func Span(d time.Duration) string {
+	if d < 2*day {
+		return Duration(max(d, 0).Truncate(time.Second))
+	}
+	d = d.Round(time.Hour)
+	if hours := d % day; hours > 0 {
+		return fmt.Sprintf("%dd%dh", d/day, hours/time.Hour)
+	}
+	return Duration(d)
+}
+
+// Moment is a time in a text that is read anywhere; what a command prints itself is in the local
+// time of its reader.
+func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // List joins words as a sentence does: "a", "a and b", "a, b and c".
 func List(words []string) string {

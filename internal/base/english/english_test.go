@@ -22,10 +22,28 @@ func TestPlural(t *testing.T) {
 }
 
 func TestDuration(t *testing.T) {
-	for want, d := range map[string]time.Duration{"0s": 0, "20s": 20 * time.Second, "10m": 10 * time.Minute, "1h": time.Hour, "1h5m": 65 * time.Minute, "1h0m5s": time.Hour + 5*time.Second} {
+	for want, d := range map[string]time.Duration{"0s": 0, "20s": 20 * time.Second, "10m": 10 * time.Minute, "1h": time.Hour, "1h5m": 65 * time.Minute, "1h0m5s": time.Hour + 5*time.Second, "24h": 24 * time.Hour, "2d": 48 * time.Hour, "49h": 49 * time.Hour} {
 		if got := english.Duration(d); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": -time.Minute, "59s": time.Minute - 1, "1h": time.Hour, "47h59m59s": 48*time.Hour - 1, "2d": 48 * time.Hour, "3d": 72*time.Hour - time.Second,
+		"2d23h": 71 * time.Hour, "90d": 90 * 24 * time.Hour,
+	} {
+		if got := english.Span(d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestMoment(t *testing.T) {
+	at := time.Date(2026, 12, 1, 1, 2, 3, 0, time.FixedZone("", 3600))
+	if got := english.Moment(at); got != "2026-12-01 00:02:03 UTC" {
+		t.Error(got)
 	}
 }
 

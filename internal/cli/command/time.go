@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 )
 
@@ -52,7 +53,7 @@ func (t *Time) String() string {
 	if *t == 0 {
 		return ""
 	}
-	return time.Duration(*t).String()
+	return english.Duration(time.Duration(*t))
 }
 
 // Type is what help calls its value.

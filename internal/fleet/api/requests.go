@@ -25,9 +25,9 @@ func (e *WaitingError) Error() string {
 		}
 		return text
 	case RequestExpired:
-		return fmt.Sprintf("nobody approved request %s until %s", r.Id, r.Expires.Format(time.RFC3339))
+		return fmt.Sprintf("nobody approved request %s until %s", r.Id, r.Expires.Local().Format(time.DateTime))
 	}
-	return fmt.Sprintf("it is not done yet: request %s waits for the approval of a second person, until %s", r.Id, r.Expires.Format(time.RFC3339))
+	return fmt.Sprintf("it is not done yet: request %s waits for the approval of a second person, until %s", r.Id, r.Expires.Local().Format(time.DateTime))
 }
 
 // Patient has the client wait where what it asks for needs the approval of a second person; told

@@ -53,7 +53,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	flags := cmd.Flags()
 	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may")
 	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
-	flags.Duration("for", 90*24*time.Hour, "until `TIME` from now, at most 8784h")
+	command.AddTime(flags, "for", 90*24*time.Hour, "until `TIME` from now, at most 366d")
 	command.Must(cmd.MarkFlagRequired("role"))
 	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -63,12 +63,12 @@ func createAccess(cmd *cobra.Command, args []string) error {
 	flags := cmd.Flags()
 	role, _ := flags.GetString("role")
 	hosts, _ := flags.GetString("hosts")
-	lasts, _ := flags.GetDuration("for")
+	lasts := command.TimeOf(flags, "for")
 	if !slices.Contains(api.Roles, api.Role(role)) {
 		return fmt.Errorf("--role %s: it is viewer, operator or admin", role)
 	}
 	if lasts <= 0 {
-		return fmt.Errorf("--for %s: it is over already", lasts)
+		return errors.New("--for 0: it would expire at once")
 	}
 	if hosts != "" {
 		if _, err := selector.Parse(hosts); err != nil {
@@ -123,7 +123,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	flags := cmd.Flags()
 	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may (default what fleet.yaml says)")
 	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
-	flags.Duration("for", 15*time.Minute, "until `TIME` from now, at most 24h")
+	command.AddTime(flags, "for", 15*time.Minute, "until `TIME` from now, at most 24h")
 	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -132,9 +132,9 @@ func createLink(cmd *cobra.Command, args []string) error {
 	flags := cmd.Flags()
 	role, _ := flags.GetString("role")
 	hosts, _ := flags.GetString("hosts")
-	lasts, _ := flags.GetDuration("for")
+	lasts := command.TimeOf(flags, "for")
 	if lasts <= 0 {
-		return fmt.Errorf("--for %s: it is over already", lasts)
+		return errors.New("--for 0: it would expire at once")
 	}
 	c := controllerOf(cmd)
 	is, err := c.Status(cmd.Context())

@@ -95,7 +95,7 @@ func printHosts(w io.Writer, found *api.Hosts, now time.Time) {
 		}
 		since := ""
 		if !h.Since.IsZero() {
-			since = "for " + english.Duration(now.Sub(h.Since).Truncate(time.Second))
+			since = "for " + english.Span(now.Sub(h.Since))
 		}
 		reason := command.PlainName(h.Reason)
 		if len(reason) > mostInRow {

@@ -124,7 +124,7 @@ func printLists(w io.Writer, all []api.LiveListState, now time.Time) {
 		if at.IsZero() {
 			return "-"
 		}
-		return english.Duration(max(now.Sub(at), 0).Truncate(time.Second))
+		return english.Span(now.Sub(at))
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, l := range all {

@@ -20,6 +20,7 @@ import (
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/trust"
+	"sluice/internal/language/policy"
 )
 
 func newPublish() *cobra.Command {
@@ -71,7 +72,7 @@ func notBefore(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+	if d, _, ok := policy.ParseDuration(text); ok && d > 0 {
 		return now.Add(d).UTC().Truncate(time.Second), nil
 	}
 	at, err := time.Parse(time.RFC3339, text)

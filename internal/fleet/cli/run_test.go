@@ -151,7 +151,7 @@ func TestController(t *testing.T) {
 	for _, wrong := range [][]string{{"--for", "0s"}, {"--uses", "0"}, {"--labels", "role=a b"}, {"--repository", f.dir}} {
 		run(t, 2, append([]string{"token", "create", "--dir", f.dir, "--repository", f.repository}, wrong...)...)
 	}
-	token, said := run(t, 0, "token", "create", "--dir", f.dir, "--repository", f.repository, "--labels", "role=web,env=prod", "--for", "2h", "--uses", "2")
+	token, said := run(t, 0, "token", "create", "--dir", f.dir, "--repository", f.repository, "--labels", "role=web,env=prod", "--for", "2d", "--uses", "2")
 	if !strings.Contains(said, "lets 2 hosts enrol until") || !strings.Contains(said, "sluice agent enrol https://127.0.0.1:") {
 		t.Error(said)
 	}
@@ -210,9 +210,9 @@ func TestController(t *testing.T) {
 			t.Error(errText)
 		}
 	}
-	run(t, 0, append(again, "8h")...)
+	run(t, 0, append(again, "1d8h")...)
 	shown, _ = run(t, 0, "rollout", "show", "--dir", f.dir, "--json")
-	if err := json.Unmarshal([]byte(shown), &is); err != nil || is.ID != 2 || time.Until(is.Plan.NotBefore) < 7*time.Hour {
+	if err := json.Unmarshal([]byte(shown), &is); err != nil || is.ID != 2 || time.Until(is.Plan.NotBefore) < 31*time.Hour {
 		t.Errorf("%v: %s", err, shown)
 	}
 

@@ -57,7 +57,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	flags := cmd.Flags()
 	flags.String("repository", ".", "`DIR` of fleet.yaml and trust/")
 	flags.StringToString("labels", nil, "`NAME=VALUE,…` of the host")
-	flags.Duration("for", time.Hour, "until `TIME` from now")
+	command.AddTime(flags, "for", time.Hour, "until `TIME` from now")
 	flags.Int("uses", 1, "how many hosts may enrol by it (`N`)")
 	flags.Bool("approve", false, "let no host in before an admin approves it")
 	return cmd
@@ -78,13 +78,13 @@ func createToken(cmd *cobra.Command, _ []string) error {
 	flags := cmd.Flags()
 	labels, _ := flags.GetStringToString("labels")
 	uses, _ := flags.GetInt("uses")
-	lasts, _ := flags.GetDuration("for")
+	lasts := command.TimeOf(flags, "for")
 	approve, _ := flags.GetBool("approve")
 	if err := trust.CheckLabels(labels); err != nil {
 		return fmt.Errorf("--labels: %w", err)
 	}
 	if lasts <= 0 {
-		return fmt.Errorf("--for %s: it is over already", lasts)
+		return errors.New("--for 0: it would expire at once")
 	}
 	r, err := openRepository(cmd)
 	if err != nil {

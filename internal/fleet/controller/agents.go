@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"sluice/internal/base/english"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
@@ -100,7 +101,7 @@ func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host
 			return
 		}
 		if who.Expired {
-			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the certificate of %s expired at %s; it may renew itself", who.ID, who.NotAfter.UTC().Format(time.RFC3339)), Kind: wire.KindCertificate})
+			wire.Fail(w, &wire.Failure{Text: fmt.Sprintf("the certificate of %s expired at %s; it may renew itself", who.ID, english.Moment(who.NotAfter)), Kind: wire.KindCertificate})
 			return
 		}
 		to(w, r, who.ID)
@@ -152,7 +153,7 @@ func stranger(id string, h store.Host, err error) error {
 func revoked(id string, h store.Host) *wire.Failure {
 	text := id + " is revoked"
 	if !h.Revoked.IsZero() {
-		text += " since " + h.Revoked.UTC().Format(time.RFC3339)
+		text += " since " + english.Moment(h.Revoked)
 	}
 	if h.RevokedWhy != "" {
 		text += ": " + h.RevokedWhy

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/rollout"
@@ -161,7 +162,7 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 			continue
 		}
 		if until, has := ends[id]; has && until.Sub(now) < nearCertificate {
-			found[thing{notices.Certificate, id}] = fmt.Sprintf("the certificate of host %s ends %s, and it has not renewed it", id, minute(until))
+			found[thing{notices.Certificate, id}] = fmt.Sprintf("the certificate of host %s ends %s, and it has not renewed it", id, english.Moment(until))
 		}
 		there, connected := online[id]
 		k := c.statuses.read(id)
@@ -187,14 +188,11 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 			near, of = nearTimestamp, "what says which bundle is the newest"
 		}
 		if at.Sub(now) < near {
-			found[thing{notices.Signature, what}] = fmt.Sprintf("the signature of %s ends %s: hosts take nothing new then, and keep what they run", of, minute(at))
+			found[thing{notices.Signature, what}] = fmt.Sprintf("the signature of %s ends %s: hosts take nothing new then, and keep what they run", of, english.Moment(at))
 		}
 	}
 	return found, unknown, nil
 }
-
-// minute is a time in words.
-func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // stopped finds the roll-outs that stopped.
 func (c *Controller) stopped(ctx context.Context, found map[thing]string, known map[thing]bool) error {

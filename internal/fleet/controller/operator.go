@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/rollout"
 	"sluice/internal/fleet/store"
@@ -312,7 +313,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	}
 	b := listed[i]
 	if !b.Expires.After(c.Now()) {
-		return nil, wrong("bundle %d expired at %s; sign it anew", b.Number, b.Expires.UTC().Format(time.RFC3339))
+		return nil, wrong("bundle %d expired at %s; sign it anew", b.Number, english.Moment(b.Expires))
 	}
 	manifest, m, err := c.manifest(ctx, b)
 	if err != nil {

@@ -69,7 +69,7 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	case !connected && k.seen.IsZero():
 		return api.Offline, "it has never connected", time.Time{}
 	case !connected:
-		return api.Offline, fmt.Sprintf("not heard for %s", english.Duration(now.Sub(k.seen).Truncate(time.Second))), k.seen
+		return api.Offline, fmt.Sprintf("not heard for %s", english.Span(now.Sub(k.seen))), k.seen
 	case k.heard.Incarnation == at.Incarnation && k.heard.Revision > at.Revision:
 		return api.Stale, fmt.Sprintf("it has heard of revision %d, and this database ends at %d: an older copy of it was put back, and the policy key has to sign a new incarnation", k.heard.Revision, at.Revision), there.Since
 	case d.Bundle == 0:
@@ -97,7 +97,7 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	case r.Error != "":
 		reason = "it takes nothing new: " + r.Error
 	case !r.Restored.IsZero() && now.Sub(r.Restored) < undoneTime:
-		reason = fmt.Sprintf("%s ago it put back what somebody had changed: %s", english.Duration(now.Sub(r.Restored).Truncate(time.Second)), r.Undone)
+		reason = fmt.Sprintf("%s ago it put back what somebody had changed: %s", english.Span(now.Sub(r.Restored)), r.Undone)
 	}
 	return api.Proved, reason, r.Proved
 }

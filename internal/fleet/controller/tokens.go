@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
@@ -59,7 +60,7 @@ func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 	who := as(r)
 	secret, err := usable(t)
 	if err == nil && !t.Expires.After(o.Now()) {
-		err = wrong("a token that expires at %s is good for nothing", t.Expires.Format(time.RFC3339))
+		err = wrong("a token that expires at %s is good for nothing", english.Moment(t.Expires))
 	}
 	if err == nil && !who.sees("", t.Labels) {
 		err = unpermitted("%s may enrol hosts of %s, and a host of this token is none", who.Who, who.Hosts)
@@ -133,7 +134,7 @@ func (o operator) access(who caller, asked api.NewAccess) (store.Access, error) 
 	case !who.Role.Includes(asked.Role):
 		err = wrong("%.40q is no role that %s can give", asked.Role, who.Who)
 	case !asked.Expires.After(now) || asked.Expires.After(now.Add(longestAccess)):
-		err = wrong("a token ends within 366 days, and not before now: %s", asked.Expires.Format(time.RFC3339))
+		err = wrong("a token ends within 366 days, and not before now: %s", english.Moment(asked.Expires))
 	default:
 		hosts, err = who.hosts(asked.Hosts)
 	}
@@ -173,7 +174,7 @@ func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
 	case asked.Role == "" && asked.Hosts != "":
 		err = wrong("hosts are of a role, and none is given")
 	case !asked.Expires.After(now) || asked.Expires.After(now.Add(longestLink)):
-		err = wrong("a link ends within a day, and not before now: %s", asked.Expires.Format(time.RFC3339))
+		err = wrong("a link ends within a day, and not before now: %s", english.Moment(asked.Expires))
 	default:
 		hosts, err = who.hosts(asked.Hosts)
 	}

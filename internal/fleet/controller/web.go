@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
@@ -158,7 +159,7 @@ func (c *Controller) over(a store.Access) error {
 	case !a.Withdrawn.IsZero():
 		return unknownCaller("the token was withdrawn")
 	case !a.Expires.After(c.Now()):
-		return unknownCaller("the token expired at " + a.Expires.UTC().Format(time.RFC3339))
+		return unknownCaller("the token expired at " + english.Moment(a.Expires))
 	}
 	return nil
 }

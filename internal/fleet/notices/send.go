@@ -80,12 +80,12 @@ func (m Message) summary() string {
 
 // line says a notice to people.
 func (n Notice) line() string {
-	at := n.Since.UTC().Format(time.DateTime) + " UTC"
+	at := english.Moment(n.Since)
 	switch n.Event {
 	case Lasts:
 		return fmt.Sprintf("%s (it lasts since %s)", n.Text, at)
 	case Ended:
-		return fmt.Sprintf("ended: %s (since %s, until %s UTC)", n.Text, at, n.Ended.UTC().Format(time.DateTime))
+		return fmt.Sprintf("ended: %s (since %s, until %s)", n.Text, at, english.Moment(n.Ended))
 	}
 	return n.Text
 }

@@ -124,7 +124,7 @@ func TestStagesOneAfterAnother(t *testing.T) {
 	f.says("web-3", Confirmed, "")
 	f.wants("", Pushed, "waits for 1 of 2 hosts: db-4 (pending)")
 	f.confirm()
-	f.wants("", Pushed, "settles until 2026-11-02T09:01:00Z")
+	f.wants("", Pushed, "settles until 2026-11-02 09:01:00 UTC")
 	if !f.r.State.Until.Equal(f.now.Add(time.Minute)) {
 		t.Errorf("until %s", f.r.State.Until)
 	}
@@ -284,7 +284,7 @@ func TestPauseLetsNoStageBegin(t *testing.T) {
 		t.Error("a report was not taken")
 	}
 	f.do(Command{Kind: Resume, Who: "ann"})
-	f.wants("", Pushed, "settles until 2026-11-02T10:01:00Z")
+	f.wants("", Pushed, "settles until 2026-11-02 10:01:00 UTC")
 	f.wait(time.Minute)
 	if f.step() == "" {
 		t.Error("no next stage")
@@ -309,9 +309,9 @@ func TestTimesToWaitFor(t *testing.T) {
 	plan.NotBefore = start.Add(time.Hour)
 	plan.Freeze = []Freeze{{Moment{time.Monday, 11 * 60}, Moment{time.Monday, 12 * 60}, "Europe/Berlin"}} // 10 to 11 UTC
 	f := newFleet(t, plan, "web")
-	f.wants("", Prefetched, "waits for its time: not before 2026-11-02T10:00:00Z")
+	f.wants("", Prefetched, "waits for its time: not before 2026-11-02 10:00:00 UTC")
 	f.wait(time.Hour)
-	f.wants("", Prefetched, "frozen (Mon 11:00 - Mon 12:00 Europe/Berlin) until 2026-11-02T12:00:00+01:00")
+	f.wants("", Prefetched, "frozen (Mon 11:00 - Mon 12:00 Europe/Berlin) until 2026-11-02 11:00:00 UTC")
 	f.wait(time.Hour)
 	f.wants("web-1=5", Pushed, "")
 }

@@ -58,7 +58,7 @@ func (m *machine) prefetch() bool {
 		m.orders = append(m.orders, Order{Host: id, Bundle: m.Bundle, Prefetch: true})
 		busy++
 	}
-	return m.wait(fmt.Sprintf("%s to fetch the bundle, at most until %s", english.Plural(len(lacking), "host"), end.Format(time.RFC3339)))
+	return m.wait(fmt.Sprintf("%s to fetch the bundle, at most until %s", english.Plural(len(lacking), "host"), english.Moment(end)))
 }
 
 // begin fixes the hosts of a stage and tells them, unless no stage may begin now. A stage
@@ -104,14 +104,14 @@ func (m *machine) begin(stage int) bool {
 // barred is why no host may be told anything new now; empty if one may.
 func (m *machine) barred() string {
 	if m.now.Before(m.Plan.NotBefore) {
-		return "waits for its time: not before " + m.Plan.NotBefore.Format(time.RFC3339)
+		return "waits for its time: not before " + english.Moment(m.Plan.NotBefore)
 	}
 	end, window, err := frozen(m.Plan.Freeze, m.now)
 	if err != nil {
 		return fmt.Sprintf("no stage begins: the freeze window %s cannot be told: %v", window, err)
 	}
 	if !end.IsZero() {
-		return fmt.Sprintf("frozen (%s) until %s", window, end.Format(time.RFC3339))
+		return fmt.Sprintf("frozen (%s) until %s", window, english.Moment(end))
 	}
 	return ""
 }

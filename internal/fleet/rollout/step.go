@@ -256,7 +256,7 @@ func (m *machine) settle() bool {
 	}
 	settled := m.settled()
 	if m.now.Before(settled) {
-		return m.wait(fmt.Sprintf("%s: %s confirmed, settles until %s", name, english.Plural(members-len(failed), "host"), settled.Format(time.RFC3339)))
+		return m.wait(fmt.Sprintf("%s: %s confirmed, settles until %s", name, english.Plural(members-len(failed), "host"), english.Moment(settled)))
 	}
 	if len(away) > 0 {
 		// It confirmed by a new connection; that it left since may be the bundle's doing.

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"sluice/internal/base/english"
 )
 
 // Host is one that was enrolled.
@@ -175,7 +177,7 @@ func (s *Store) Revoke(ctx context.Context, who, host, why string) error {
 			return err
 		}
 		if !h.Revoked.IsZero() {
-			return fmt.Errorf("host %s: %w at %s already", host, ErrRevoked, h.Revoked.Format(time.RFC3339))
+			return fmt.Errorf("host %s: %w at %s already", host, ErrRevoked, english.Moment(h.Revoked))
 		}
 		if _, err := t.do(`update host set revoked = $1, revoked_why = $2 where id = $3`, s.micros(), why, host); err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"sluice/internal/base/english"
 )
 
 // Request is what somebody asked for and a second person has to approve.
@@ -159,7 +161,7 @@ func (t *tx) approved(token Token, e Enrolment) error {
 	case is.State == RequestRefused:
 		return fmt.Errorf("%w: %s refused this host by it: %s", ErrToken, is.By, is.Why)
 	case !is.Expires.After(now):
-		return fmt.Errorf("%w: nobody has let this host in by it until %s", ErrToken, is.Expires.Format(time.RFC3339))
+		return fmt.Errorf("%w: nobody has let this host in by it until %s", ErrToken, english.Moment(is.Expires))
 	case is.State == RequestWaiting:
 		return fmt.Errorf("host %s, key %s: %w: request %s", e.Host, e.Key, ErrPending, is.ID)
 	case is.State == RequestApproved:
@@ -185,9 +187,9 @@ func (s *Store) Decide(ctx context.Context, id, by string, to RequestState, why 
 		case err != nil:
 			return err
 		case n == 0 && r.State == RequestWaiting:
-			return fmt.Errorf("request %s: %w: nobody approved it until %s", id, ErrConflict, r.Expires.Format(time.RFC3339))
+			return fmt.Errorf("request %s: %w: nobody approved it until %s", id, ErrConflict, english.Moment(r.Expires))
 		case n == 0:
-			return fmt.Errorf("request %s: %w: it is %s by %s since %s", id, ErrConflict, r.State, r.By, r.Decided.Format(time.RFC3339))
+			return fmt.Errorf("request %s: %w: it is %s by %s since %s", id, ErrConflict, r.State, r.By, english.Moment(r.Decided))
 		}
 		what := "request.approve"
 		if to == RequestRefused {

@@ -165,7 +165,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = s.Enrol(ctx, Enrolment{Secret: secretOf("late"), Host: "web-3", Key: hashOf("k3")})
-		if !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "expired at 2030-01-02T03:04:05Z") {
+		if !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "expired at 2030-01-02 03:04:05 UTC") {
 			t.Error(err)
 		}
 		if err := s.WithdrawToken(ctx, operator, "late"); err != nil {

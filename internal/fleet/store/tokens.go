@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"sluice/internal/base/english"
 )
 
 // Token lets hosts enrol.
@@ -129,7 +131,7 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 		}
 		if mine == 0 {
 			return Host{}, fmt.Errorf("host %s: %w: it was enrolled at %s with another key; revoke it first if this one replaces it",
-				e.Host, ErrTaken, before.Enrolled.Format(time.RFC3339))
+				e.Host, ErrTaken, english.Moment(before.Enrolled))
 		}
 		if before.token == token.ID {
 			return before, nil
@@ -187,9 +189,9 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 func (k Token) refusal(now int64) error {
 	switch {
 	case !k.Withdrawn.IsZero():
-		return fmt.Errorf("%w: it was withdrawn at %s", ErrToken, k.Withdrawn.Format(time.RFC3339))
+		return fmt.Errorf("%w: it was withdrawn at %s", ErrToken, english.Moment(k.Withdrawn))
 	case column(k.Expires) <= now:
-		return fmt.Errorf("%w: it expired at %s", ErrToken, k.Expires.Format(time.RFC3339))
+		return fmt.Errorf("%w: it expired at %s", ErrToken, english.Moment(k.Expires))
 	}
 	return fmt.Errorf("%w: it was used %s already", ErrToken, times(k.Uses))
 }

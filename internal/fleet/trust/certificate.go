@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"sluice/internal/base/english"
 )
 
 const (
@@ -205,7 +207,7 @@ func verifyPeer(r *root, chain []*x509.Certificate, kind string, usage x509.ExtK
 		return who, expired(what, leaf.NotAfter, now)
 	}
 	if now.Before(leaf.NotBefore) {
-		return who, fmt.Errorf("%s is %w: it begins on %s, and the clock here says %s", what, ErrUnsigned, stamp(leaf.NotBefore), stamp(now))
+		return who, fmt.Errorf("%s is %w: it begins on %s, and the clock here says %s", what, ErrUnsigned, english.Moment(leaf.NotBefore), english.Moment(now))
 	}
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/theupdateframework/go-tuf/v2/metadata"
+
+	"sluice/internal/base/english"
 )
 
 // Why something is not believed. Each comes wrapped in a sentence that says what it is
@@ -25,14 +27,12 @@ var (
 )
 
 func expired(what string, at, now time.Time) error {
-	return fmt.Errorf("%s: %w on %s (the clock here says %s)", what, ErrExpired, stamp(at), stamp(now))
+	return fmt.Errorf("%s: %w on %s (the clock here says %s)", what, ErrExpired, english.Moment(at), english.Moment(now))
 }
 
 func foreign(what, fleet, ours string) error {
 	return fmt.Errorf("%s is %w: %q, and this is %q", what, ErrForeignFleet, fleet, ours)
 }
-
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
 
 // told puts an error of go-tuf into the words of this package; nil stays nil.
 func told(what string, err error) error {
