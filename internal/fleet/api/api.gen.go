@@ -781,6 +781,9 @@ type Request struct {
 	Answer json.RawMessage `json:"answer,omitempty,omitzero"`
 	Asked  time.Time       `json:"asked"`
 
+	// Asks what is asked for, in the words of the command that does it, shortened where that is long
+	Asks string `json:"asks"`
+
 	// Body of the request
 	Body json.RawMessage `json:"body,omitempty,omitzero"`
 

@@ -21,9 +21,11 @@ func newRequests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests [ID]",
 		Short: "List what waits for the approval of a second person",
-		Long: `Lists what somebody has asked for and fleet.yaml ("approve") wants a second person for, and
-the hosts that wait to be let in (enrol) by a token with --approve, the newest first: with --all also what was decided on in the last month. With an ID it prints
-all that is asked for, which is what "approve" has done, and what came of it.
+		Long: `Lists what somebody has asked for and fleet.yaml ("approve") requires a second person for, in
+the words of the command that does it, and the hosts that wait to be let in (enrol) by a token
+with --approve; the newest first. With --all it also lists what was decided on in the last
+month. With an ID it prints the whole request, which is what "approve" has done, and what came
+of it.
 
 Exit status: 0 fine, 2 bad use, there is no such request, or no controller answers.`,
 		Example: "  sluice-controller requests\n  sluice-controller requests 3f0c52a1b97e44d0",
@@ -50,10 +52,10 @@ Exit status: 0 fine, 2 bad use, there is no such request, or no controller answe
 				return nil
 			}
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "id\tstate\twhat\tby\tasked\tuntil\tasks for")
+			fmt.Fprintln(table, "id\tstate\tby\tasked\tuntil\tasks for")
 			for _, r := range found.Requests {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\n", command.PlainName(r.Id), r.State, command.PlainName(r.What), command.PlainName(r.Who),
-					r.Asked.Local().Format(time.DateTime), r.Expires.Local().Format(time.DateTime), command.PlainName(r.Method), command.PlainName(r.Path))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", command.PlainName(r.Id), r.State, command.PlainName(r.Who),
+					r.Asked.Local().Format(time.DateTime), r.Expires.Local().Format(time.DateTime), command.PlainName(r.Asks))
 			}
 			return table.Flush()
 		},
@@ -161,7 +163,7 @@ func printRequest(cmd *cobra.Command, r *api.Request) error {
 	if r.Failure != "" {
 		fmt.Fprintf(w, "  not done: %s\n", command.PlainName(r.Failure))
 	}
-	fmt.Fprintf(w, "  %s %s\n", command.PlainName(r.Method), command.PlainName(r.Path))
+	fmt.Fprintf(w, "  %s\n\n  %s %s\n", command.Paint(w, "1", command.PlainName(r.Asks)), command.PlainName(r.Method), command.PlainName(r.Path))
 	printBody(w, r.Body)
 	return nil
 }

@@ -41,10 +41,10 @@ func TestRequestCommands(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	id := all.Requests[0].Id
-	if out, _ = run(t, 0, at("requests")...); !strings.Contains(out, id+"  waiting  ban   operator:") {
+	if out, _ = run(t, 0, at("requests")...); !strings.Contains(out, id+"  waiting  operator:") || !strings.Contains(out, `  ban 203.0.113.7 -m "a`) {
 		t.Error(out)
 	}
-	if out, _ = run(t, 0, at("requests", id)...); !strings.Contains(out, `      "what": "203.0.113.7"`) || !strings.Contains(out, "  POST /api/v1/bans\n") || strings.ContainsAny(out, "\x1b\u202e") {
+	if out, _ = run(t, 0, at("requests", id)...); !strings.Contains(out, `      "what": "203.0.113.7"`) || !strings.Contains(out, "  ban 203.0.113.7 -m \"a") || !strings.Contains(out, "  POST /api/v1/bans\n") || strings.ContainsAny(out, "\x1b\u202e") {
 		t.Errorf("%q", out)
 	}
 	if _, errText = run(t, 2, at("approve", id)...); !strings.Contains(errText, "has asked for this") || !strings.Contains(errText, "hint: where nobody else is, --alone") {

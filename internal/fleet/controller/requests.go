@@ -16,7 +16,7 @@ import (
 
 func shownRequest(is store.Request, whole bool) api.Request {
 	out := api.Request{
-		Id: is.ID, What: is.What, State: api.RequestState(is.State), Who: is.Who, Method: is.Method, Path: is.Path, Asked: is.Asked, Expires: is.Expires,
+		Id: is.ID, What: is.What, Asks: asks(is), State: api.RequestState(is.State), Who: is.Who, Method: is.Method, Path: is.Path, Asked: is.Asked, Expires: is.Expires,
 		Decided: is.Decided, By: is.By, Alone: is.Alone, Why: is.Why, Failure: is.Failure,
 	}
 	if whole && json.Valid(is.Body) {
@@ -130,19 +130,16 @@ func (o operator) Requests(w http.ResponseWriter, r *http.Request, params api.Re
 	out := api.Requests{Requests: []api.Request{}}
 	for _, is := range all {
 		if err == nil {
-			err = r.Context().Err()
+			is, err = o.Store.Request(r.Context(), is.ID) // with its body
+		}
+		if errors.Is(err, store.ErrNotFound) { // it was removed meanwhile
+			err = nil
+			continue
 		}
 		if err != nil {
 			break
 		}
 		if who.Hosts != nil {
-			if is, err = o.Store.Request(r.Context(), is.ID); errors.Is(err, store.ErrNotFound) { // it was removed meanwhile
-				err = nil
-				continue
-			}
-			if err != nil {
-				break
-			}
 			found, err := o.look(r.Context(), is)
 			if err != nil || !o.shows(who, found) {
 				continue
