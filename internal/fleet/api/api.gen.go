@@ -729,6 +729,9 @@ type Notices struct {
 	Changed   bool            `json:"changed,omitempty,omitzero"`
 	Notices   []NoticeState   `json:"notices"`
 	Receivers []ReceiverState `json:"receivers"`
+
+	// Wrong what was wrong with notices.yaml as the controller read it: it uses the rest
+	Wrong string `json:"wrong,omitempty,omitzero"`
 }
 
 // Publish defines model for Publish.

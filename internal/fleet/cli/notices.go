@@ -23,7 +23,8 @@ func newNotices() *cobra.Command {
 		Long: `Lists what is wrong in the fleet that people hear of: hosts that drift or refuse what they
 are to run, roll-outs that were halted, certificates and signatures near their end, live lists
 that cannot be renewed; of each, which receivers have heard it. Then the receivers of
-notices.yaml, what they took, and why one takes nothing.
+notices.yaml, what they took, and why one takes nothing. Where the file has an error, the
+controller uses the receivers that are right, or the journal, and this command says so.
 
 Exit status: 0 nothing is wrong and every receiver takes what it is sent, 1 something is wrong,
 or a receiver takes nothing, 2 bad use, or no controller answers.`,
@@ -41,6 +42,13 @@ or a receiver takes nothing, 2 bad use, or no controller answers.`,
 				printNotices(cmd.OutOrStdout(), found, time.Now())
 			}
 			warnChanged(cmd, found.Changed)
+			if found.Wrong != "" {
+				w := cmd.ErrOrStderr()
+				fmt.Fprintf(w, "%s the controller runs without what is wrong in notices.yaml:\n%s\n", command.Paint(w, "31", "error:"), found.Wrong)
+				if err == nil {
+					err = command.ErrFound
+				}
+			}
 			for _, n := range found.Notices {
 				if err == nil && n.Ended.IsZero() {
 					err = command.ErrFound
@@ -157,7 +165,7 @@ func warnChanged(cmd *cobra.Command, is bool) {
 }
 
 func printNotices(w io.Writer, found *api.Notices, now time.Time) {
-	ago := func(at time.Time) string { return english.Duration(max(now.Sub(at), 0).Truncate(time.Second)) + " ago" }
+	ago := func(at time.Time) string { return english.Span(now.Sub(at)) + " ago" }
 	if len(found.Notices) == 0 {
 		fmt.Fprintln(w, "no notice is open")
 	}
@@ -195,7 +203,7 @@ func printNotices(w io.Writer, found *api.Notices, now time.Time) {
 	for _, r := range found.Receivers {
 		if r.Failure != "" {
 			fmt.Fprintf(w, "%s: %s; since %s, %s waiting, tried again in %s\n", r.Name, command.PlainName(r.Failure), ago(r.Failing),
-				english.Plural(r.Waiting, "notice"), english.Duration(max(r.Next.Sub(now), 0).Truncate(time.Second)))
+				english.Plural(r.Waiting, "notice"), english.Span(r.Next.Sub(now)))
 		}
 	}
 }

@@ -96,8 +96,8 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	people, err := notices.Load(dir, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "notice: "+text) })
-	if err != nil {
-		return err
+	if err != nil { // hosts need a controller more than people its notices
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: started without what is wrong in it:\n%s\n", notices.File, people.Wrong)
 	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 func (o operator) Notices(w http.ResponseWriter, r *http.Request, params api.NoticesParams) {
-	out := &api.Notices{Notices: []api.NoticeState{}, Receivers: []api.ReceiverState{}, Changed: o.fileChanged()}
+	out := &api.Notices{Notices: []api.NoticeState{}, Receivers: []api.ReceiverState{}, Changed: o.fileChanged(), Wrong: o.fileWrong()}
 	all, err := o.Store.Notices(r.Context(), params.Ended)
 	var told []store.Told
 	if err == nil {
@@ -73,6 +73,14 @@ func (c *Controller) receivers() (all []*notices.Receiver) {
 // fileChanged says that the controller has to start anew for its file of receivers.
 func (c *Controller) fileChanged() bool {
 	return c.Options.Notices != nil && c.Options.Notices.Changed(c.Dir)
+}
+
+// fileWrong is what is wrong with that file, as it was read.
+func (c *Controller) fileWrong() string {
+	if c.Options.Notices == nil {
+		return ""
+	}
+	return c.Options.Notices.Wrong
 }
 
 // testEvery is how often receivers are sent a test, longer than one takes.

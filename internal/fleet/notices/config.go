@@ -31,8 +31,10 @@ import (
 type Config struct {
 	Remind    time.Duration // 0: never
 	Receivers []Receiver    // by name
+	Wrong     string        // what is wrong with the file, without its lines, which hold passwords; "": nothing
 
 	file *source.File
+	errs source.Errors
 	dir  string
 	read []byte // the text; nil: there was no file
 }
@@ -69,37 +71,48 @@ const (
 const usualRemind = 24 * time.Hour
 
 // Load reads the file of a controller's directory; without one all goes to the journal. What
-// is wrong with it is of type [source.Errors]. Lines that no journal takes are given to line.
+// is wrong with it is of type [source.Errors], and the Config is then what is right of it, or the
+// journal: a controller starts with that. Lines that no journal takes are given to line.
 func Load(dir string, line func(text string)) (*Config, error) {
 	path := filepath.Join(dir, File)
 	data, err := source.Read(path, dialect.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Config{Remind: usualRemind, Receivers: []Receiver{{Name: "journal", line: line}}}, nil
+		return &Config{Remind: usualRemind, Receivers: journalAlone(line)}, nil
 	}
 	if err != nil {
-		return nil, err
+		return &Config{Remind: usualRemind, Receivers: journalAlone(line), Wrong: err.Error()}, err
 	}
 	c, err := Parse(path, data, line)
-	if err == nil {
-		c.read = data
+	if c.read = data; len(c.Receivers) == 0 {
+		c.Receivers = journalAlone(line)
 	}
 	return c, err
 }
 
-// Parse reads a text; name is what errors begin with, and what paths in it are relative to.
+func journalAlone(line func(string)) []Receiver { return []Receiver{{Name: "journal", line: line}} }
+
+// Parse reads a text; name is what errors begin with, and what paths in it are relative to. With
+// an error the Config has the receivers that are right.
 func Parse(name string, data []byte, line func(text string)) (*Config, error) {
-	var errs source.Errors
 	c := &Config{Remind: usualRemind, dir: filepath.Dir(name)}
-	c.file = source.New(name, data, dialect, &errs)
-	if errs = c.file.CheckText(data); len(errs) == 0 {
+	c.file = source.New(name, data, dialect, &c.errs)
+	if c.errs = c.file.CheckText(data); len(c.errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
 			c.top(doc, line)
 		}
 	}
-	if len(errs) > 0 {
-		return nil, errs.Sorted([]string{name})
+	if len(c.errs) == 0 {
+		return c, nil
 	}
-	return c, nil
+	errs := c.errs.Sorted([]string{name})
+	var bare source.Errors
+	for _, e := range errs {
+		e := *e
+		e.Line = ""
+		bare = append(bare, &e)
+	}
+	c.Wrong = bare.Error()
+	return c, errs
 }
 
 func (c *Config) top(doc *yaml.Node, line func(string)) {
@@ -129,10 +142,13 @@ func (c *Config) top(doc *yaml.Node, line func(string)) {
 		return
 	}
 	for _, e := range entries {
+		before := len(c.errs)
 		if !nameSyntax.MatchString(e.Name) {
 			f.Fail(f.At(e.Key), "write small letters, digits, dots and hyphens", "%s is not the name of a receiver", source.Quote(e.Name))
 		}
-		c.Receivers = append(c.Receivers, c.receiver(e, line))
+		if r := c.receiver(e, line); len(c.errs) == before {
+			c.Receivers = append(c.Receivers, r)
+		}
 	}
 	sorting.By(c.Receivers, func(a, b Receiver) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -52,6 +52,26 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestPartlyRight: what is right of a file is used, and what is said of the rest has no line of it.
+func TestPartlyRight(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"version: 1\nremind: soon\nreceivers:\n  b: {journal: true}\n  a: {webhook: {url: 'nowhere', authorization: secret}}\n  c: {jornal: true}\n": "b",
+		"version: 1\nreceivers: {a: {webhook: {url: 'nowhere', authorization: secret}}}\n":                                                           "journal",
+		"version: 1\nreceivers: {a: {webhook: {url: 'https://example.net', authorization: secret}}\n":                                                "journal",
+	} {
+		dir := t.TempDir()
+		ok(t, os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600))
+		c, err := Load(dir, nil)
+		if err == nil || len(c.Receivers) != 1 || c.Receivers[0].Name != want || c.Remind != usualRemind || c.Changed(dir) {
+			t.Errorf("%s: %v %+v", text, err, c)
+		}
+		if !strings.Contains(c.Wrong, File+":") || strings.Contains(c.Wrong, "secret") {
+			t.Error(c.Wrong)
+		}
+	}
+}
+
 // ‸ stands before the character that the error points at.
 func TestErrors(t *testing.T) {
 	t.Parallel()
