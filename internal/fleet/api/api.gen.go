@@ -69,13 +69,14 @@ func (e Command) Valid() bool {
 
 // Defines values for HostState.
 const (
-	Claimed HostState = "claimed"
-	Drift   HostState = "drift"
-	None    HostState = "none"
-	Offline HostState = "offline"
-	Proved  HostState = "proved"
-	Refused HostState = "refused"
-	Stale   HostState = "stale"
+	Claimed  HostState = "claimed"
+	Drift    HostState = "drift"
+	None     HostState = "none"
+	Offline  HostState = "offline"
+	Proved   HostState = "proved"
+	Refused  HostState = "refused"
+	Restored HostState = "restored"
+	Stale    HostState = "stale"
 )
 
 // Valid indicates whether the value is a known member of the HostState enum.
@@ -92,6 +93,8 @@ func (e HostState) Valid() bool {
 	case Proved:
 		return true
 	case Refused:
+		return true
+	case Restored:
 		return true
 	case Stale:
 		return true
@@ -387,7 +390,7 @@ type Host struct {
 	// Since of the state
 	Since time.Time `json:"since,omitempty,omitzero"`
 
-	// State The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
+	// State The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
 	State HostState `json:"state"`
 
 	// Verified when it was proved last
@@ -417,7 +420,7 @@ type HostStanding struct {
 	State LiveState `json:"state"`
 }
 
-// HostState The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
+// HostState The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
 type HostState string
 
 // Hosts defines model for Hosts.

@@ -28,6 +28,8 @@ each runs and the one that it is to run, and since when. A host is
   drift     it did, until somebody changed the rules; in packets, where it can be said
   refused   it would not take the bundle, or took it back
   stale     it is on the way to the bundle
+  restored  the database is an older copy, and a new incarnation is not signed yet
+            (sign --restore): it takes nothing until then
   offline   nobody hears it; it goes on with what it runs
   none      no roll-out has reached it
   claimed   two hosts claim its name
@@ -71,7 +73,7 @@ func listHosts(cmd *cobra.Command, args []string) error {
 }
 
 // colours are those of states.
-var colours = map[api.HostState]string{api.Proved: "32", api.Drift: "31", api.Refused: "31", api.Claimed: "31", api.Stale: "33", api.Offline: "33", api.None: "33"}
+var colours = map[api.HostState]string{api.Proved: "32", api.Drift: "31", api.Refused: "31", api.Claimed: "31", api.Stale: "33", api.Restored: "33", api.Offline: "33", api.None: "33"}
 
 // mostInRow is how many bytes of a reason stand beside what else is said of a host: a
 // terminal of 80 columns shows the row whole.

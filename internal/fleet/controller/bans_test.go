@@ -17,6 +17,7 @@ import (
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -467,8 +468,9 @@ func TestBansOfTwoControllers(t *testing.T) {
 	})
 }
 
-// TestBansOfARestoredDatabase puts an older copy of the database back: a new incarnation
-// leaves hosts what they have, and lifts only what it knows.
+// TestBansOfARestoredDatabase puts an older copy of the database back: until there is a new
+// incarnation nothing is banned and no host counts as proved, and that leaves hosts what they
+// have, and lifts only what it knows.
 func TestBansOfARestoredDatabase(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
@@ -493,12 +495,27 @@ func TestBansOfARestoredDatabase(t *testing.T) {
 	ok(t, os.RemoveAll(database))
 	ok(t, os.CopyFS(database, os.DirFS(backup)))
 	f.run()
+	if _, err := f.client.Ban(t.Context(), aBan("203.0.113.4", "")); err == nil || !strings.Contains(err.Error(), "the database was restored") {
+		t.Error(err)
+	}
+	if v := f.controller.view.Load(); !v.restored {
+		t.Error("the view does not say that the database is older")
+	}
+	is := known{at: time.Now(), report: wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: time.Now()}}
+	v := *f.controller.view.Load()
+	v.desired = map[string]store.Desired{"web-1": {Host: "web-1", Bundle: 1, Rollout: 1}}
+	if state, reason, _ := judge(is, v.hosts["web-1"], &v, hub.Presence{}, true, time.Now()); state != api.Restored || !strings.Contains(reason, "bundle 1 is in force and proved, and the database is an older copy") {
+		t.Error(state, reason)
+	}
 	signed, err := f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)
 	ok(t, err)
 	_, err = f.give(signed.Bundle.Number)
 	ok(t, err)
 	b.bear(b)
 	f.until("it is back", func() bool { return len(f.controller.hub.Online()) == 1 })
+	if f.controller.view.Load().restored {
+		t.Error("a new incarnation is still called older")
+	}
 	made := banned(t, f, api.NewHoldings{}, "203.0.113.3", "203.0.113.2")
 	b.will("203.0.113.1 203.0.113.2 203.0.113.3")
 	_, err = f.client.Unban(t.Context(), api.Lift{What: []string{"203.0.113.2"}})
@@ -509,6 +526,25 @@ func TestBansOfARestoredDatabase(t *testing.T) {
 		ok(t, err)
 		return is.Proved == 1
 	})
+}
+
+// TestOlderWhileItRuns: an older copy of the database is noticed by a controller that runs.
+func TestOlderWhileItRuns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += bansText
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	banned(t, f, api.NewHoldings{}, "203.0.113.1")
+	f.tamper(`delete from change where revision > (select revision - 3 from fleet); update fleet set revision = revision - 3`)
+	f.until("it is seen", func() bool {
+		is, err := f.controller.Store.Fleet(t.Context())
+		ok(t, err)
+		return is.Restored && f.controller.view.Load().restored
+	})
+	if _, err := f.client.Ban(t.Context(), aBan("203.0.113.4", "")); err == nil || !strings.Contains(err.Error(), "the database was restored") {
+		t.Error(err)
+	}
 }
 
 // TestBansOfSomeHosts: who has a role for some hosts bans on those, sees what is of them, and

@@ -121,7 +121,7 @@ func (c *Controller) begin(ctx context.Context) error {
 			return err
 		}
 		if is.TargetsVersion > 0 {
-			c.Note(errors.New("the database is new, though bundles were published before: it knows no host; if a copy of the one before is left, put that in its place"))
+			defer c.Note(errors.New("the database is new, though bundles were published before: it knows no host; if a copy of the one before is left, put that in its place"))
 		}
 	case err != nil:
 		return err
@@ -129,6 +129,9 @@ func (c *Controller) begin(ctx context.Context) error {
 		return fmt.Errorf("the database is of fleet %s, and %s of %s", has.Name, c.Dir, is.Fleet)
 	}
 	if err := c.incarnate(ctx); err != nil {
+		return err
+	}
+	if err := c.older(ctx); err != nil {
 		return err
 	}
 	if err := c.statuses.load(ctx, c.Store); err != nil {
@@ -236,6 +239,7 @@ func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	end(ctx, server)
 	stop()
 	loops.Wait()
+	c.signLast(context.WithoutCancel(ctx))
 	return err
 }
 
@@ -277,7 +281,11 @@ func (c *Controller) signHourly(ctx context.Context) {
 
 // sign signs what is fresh, with the head of the audit, and has agents told.
 func (c *Controller) sign(ctx context.Context) error {
-	f, err := c.Store.Fleet(ctx)
+	err := c.older(ctx)
+	var f store.Fleet
+	if err == nil {
+		f, err = c.Store.Fleet(ctx)
+	}
 	c.answered(err)
 	if err != nil {
 		return err

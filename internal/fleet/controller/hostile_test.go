@@ -146,7 +146,9 @@ func TestOlderDatabase(t *testing.T) {
 	ok(t, err)
 	defer conn.Cut()
 	ok(t, conn.Send(t.Context(), &wire.Message{Hello: &wire.Hello{Version: "1", Instance: "a", Order: wire.Order{Incarnation: is.Incarnation, Revision: is.Revision + 100}}}))
-	f.until("the reason", func() bool { return strings.Contains(f.states()["web-1"].Reason, "an older copy of it was put back") })
+	f.until("the reason", func() bool {
+		return strings.Contains(f.states()["web-1"].Reason, "and this database, an older copy, ends at")
+	})
 	d, err := a.client.Desired(t.Context())
 	if err != nil || d.Bundle == 1 && (d.Since < 1 || d.Since > d.Order.Revision) {
 		t.Errorf("%+v, %v", d, err)
@@ -156,6 +158,9 @@ func TestOlderDatabase(t *testing.T) {
 	f.run()
 	if text, _ := f.notes.Load().(string); !strings.Contains(text, "the database is new, though bundles were published before") {
 		t.Error(text)
+	}
+	if !f.controller.view.Load().restored {
+		t.Error("it lacks what was signed, and does not say so")
 	}
 }
 

@@ -205,7 +205,7 @@ func truth(is bool) float64 {
 }
 
 // states are all that a host may be in.
-var states = []api.HostState{api.Claimed, api.Drift, api.None, api.Offline, api.Proved, api.Refused, api.Stale}
+var states = []api.HostState{api.Claimed, api.Drift, api.None, api.Offline, api.Proved, api.Refused, api.Restored, api.Stale}
 
 func (c *Controller) hostsFamily() exposition.Family {
 	out := exposition.Family{Name: "sluice_fleet_hosts", Help: "Hosts that are enrolled and not revoked, by what is known of what they enforce.", Type: exposition.Gauge}

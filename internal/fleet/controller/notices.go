@@ -167,7 +167,7 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 		there, connected := online[id]
 		k := c.statuses.read(id)
 		drift, refused := thing{notices.Drift, id}, thing{notices.Refused, id}
-		switch state, reason, _ := judge(k, h, v.desired[id], v.position, there, connected, now); {
+		switch state, reason, _ := judge(k, h, v, there, connected, now); {
 		case state == api.Drift:
 			found[drift], unknown[refused] = fmt.Sprintf("host %s drifts: %s", id, reason), true
 		case state == api.Refused:

@@ -56,13 +56,13 @@ func (c *Controller) picture(h store.Host, v *view, online map[string]hub.Presen
 		out.Address = there.From.String()
 		out.Seen = c.Now()
 	}
-	out.State, out.Reason, out.Since = judge(k, h, d, v.position, there, connected, c.Now())
+	out.State, out.Reason, out.Since = judge(k, h, v, there, connected, c.Now())
 	return out
 }
 
 // judge says how a host is, and why it is not proved.
-func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
-	r := &k.report
+func judge(k known, h store.Host, v *view, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
+	r, d, at := &k.report, v.desired[h.ID], v.position
 	switch {
 	case k.claimed.After(h.Enrolled) && now.Sub(k.claimed) < claimTime:
 		return api.Claimed, fmt.Sprintf("two hosts claim this name, the other one at %s: enrol one of them anew, under a name of its own", k.claimant), k.claimed
@@ -71,7 +71,7 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	case !connected:
 		return api.Offline, fmt.Sprintf("not heard for %s", english.Span(now.Sub(k.seen))), k.seen
 	case k.heard.Incarnation == at.Incarnation && k.heard.Revision > at.Revision:
-		return api.Stale, fmt.Sprintf("it has heard of revision %d, and this database ends at %d: an older copy of it was put back, and the policy key has to sign a new incarnation", k.heard.Revision, at.Revision), there.Since
+		return api.Restored, fmt.Sprintf("it has heard of revision %d, and this database, an older copy, ends at %d: %s", k.heard.Revision, at.Revision, signRestore), there.Since
 	case d.Bundle == 0:
 		return api.None, "no roll-out has reached it", there.Since
 	case k.at.IsZero():
@@ -92,6 +92,8 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not confirmed yet", d.Bundle), k.since
 	case r.Proved.IsZero():
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not proved: %s", d.Bundle, said(r.Error)), k.since
+	case v.restored:
+		return api.Restored, fmt.Sprintf("bundle %d is in force and proved, and the database is an older copy: %s", d.Bundle, signRestore), r.Proved
 	}
 	switch {
 	case r.Error != "":
@@ -101,6 +103,9 @@ func judge(k known, h store.Host, d store.Desired, at store.Position, there hub.
 	}
 	return api.Proved, reason, r.Proved
 }
+
+// signRestore is what ends the state of a fleet whose database is an older copy.
+const signRestore = "sluice-controller sign --restore and publish have the fleet go on"
 
 // undoneTime is how long hosts are shown with the change that they put back.
 const undoneTime = 24 * time.Hour

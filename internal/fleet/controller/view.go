@@ -17,6 +17,7 @@ import (
 // view is the desired state at one position. Nobody changes one.
 type view struct {
 	position store.Position
+	restored bool // see [store.Fleet]
 	hosts    map[string]store.Host
 	hostsAt  int64 // the revision at which they became these
 	desired  map[string]store.Desired
@@ -45,6 +46,11 @@ func (c *Controller) advance(ctx context.Context) error {
 	feed, err := c.Store.Changes(ctx, old.position.Revision)
 	if err != nil {
 		return err
+	}
+	if feed.Position.Compare(old.position) < 0 {
+		if err := c.isOlder(ctx, map[string]any{"was": old.position}); err != nil {
+			return err
+		}
 	}
 	if feed.Whole || feed.Incarnation != old.position.Incarnation {
 		return c.whole(ctx, c.lists.names())
@@ -139,7 +145,7 @@ func (c *Controller) whole(ctx context.Context, lists []string) error {
 		return err
 	}
 	next := &view{
-		position: s.Fleet.Position, hostsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
+		position: s.Fleet.Position, restored: s.Fleet.Restored, hostsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
 		bundles: map[int64]store.Bundle{}, guests: map[string]*store.Guest{},
 	}
 	for _, h := range s.Hosts {

@@ -27,6 +27,8 @@ type Fleet struct {
 	Head    Head      `json:"head"`
 	// Floor is the last entry of the audit that was taken elsewhere and removed.
 	Floor Head `json:"floor,omitzero"`
+	// Restored says that it is an older copy, and of no newer incarnation yet.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // Create makes the one fleet of a database that has none, else ErrExists.
@@ -63,11 +65,25 @@ func (s *Store) fleetRow(ctx context.Context, q querier) (f Fleet, moved string,
 			return f, "", fmt.Errorf("the database: %w", err)
 		}
 	}
-	var created int64
-	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash, &f.Floor.Seq, &f.Floor.Hash, &moved},
-		`select name, incarnation, revision, created, audit_seq, audit_hash, audit_floor, audit_floor_hash, moved from fleet where id = 1`)
-	f.Created = moment(created)
+	var created, restored int64
+	err = s.one(ctx, q, []any{&f.Name, &f.Incarnation, &f.Revision, &created, &f.Head.Seq, &f.Head.Hash, &f.Floor.Seq, &f.Floor.Hash, &restored, &moved},
+		`select name, incarnation, revision, created, audit_seq, audit_hash, audit_floor, audit_floor_hash, restored, moved from fleet where id = 1`)
+	f.Created, f.Restored = moment(created), restored > 0 && f.Incarnation <= restored
 	return f, moved, err
+}
+
+// WentBack has bans and allows be refused until there is a newer incarnation, as after RestoreTo:
+// an older copy of the database was put in its place. It says whether nobody had said so before.
+func (s *Store) WentBack(ctx context.Context, who string, diff any) (news bool, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		n, err := t.do(`update fleet set restored = incarnation where id = 1 and restored < incarnation`)
+		if news = n > 0; err != nil || !news {
+			return err
+		}
+		t.changed("fleet")
+		return t.tell(who, "fleet.went-back", diff)
+	})
+	return news && err == nil, err
 }
 
 // NewIncarnation is for a database that was restored from an older copy: agents take its
