@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,7 +170,7 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 		drift, refused := thing{notices.Drift, id}, thing{notices.Refused, id}
 		switch state, reason, _ := judge(k, h, v, there, connected, now); {
 		case state == api.Drift:
-			found[drift], unknown[refused] = fmt.Sprintf("host %s drifts: %s", id, reason), true
+			found[drift], unknown[refused] = fmt.Sprintf("host %s drifts: %s", id, counted(reason)), true
 		case state == api.Refused:
 			found[refused] = fmt.Sprintf("host %s refuses what it is to run: %s", id, reason)
 		case state == api.Offline, state == api.Claimed, k.at.IsZero():
@@ -192,6 +193,20 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 		}
 	}
 	return found, unknown, nil
+}
+
+// counted is the first of differences, of which each is a line, without the packets that are like
+// its own, and how many more there are: the host's row in "hosts" has all of it.
+func counted(differences string) string {
+	lines := strings.FieldsFunc(differences, func(r rune) bool { return r == '\n' || r == '\r' })
+	if len(lines) == 0 {
+		return ""
+	}
+	first, _, _ := strings.Cut(lines[0], "; all of ")
+	if more := len(lines) - 1; more > 0 {
+		first += ", and " + english.Plural(more, "more difference")
+	}
+	return first
 }
 
 // stopped finds the roll-outs that stopped.

@@ -180,7 +180,7 @@ receivers:
 	})
 	says("web-1", wire.Report{Drift: "ssh passes\r\nBcc: evil@example.net\r\n\r\nall is well\x1b[2J" + strings.Repeat("x", 3000)})
 	f.until("all hear that it drifts", func() bool {
-		return web.count("begins drift web-1 host web-1 drifts: ssh passes Bcc") == 1 && box.count("host web-1 drifts: ssh passes Bcc") == 1 && printed.count("example.net: host web-1 drifts: ssh passes Bcc") == 1
+		return web.count("begins drift web-1 host web-1 drifts: ssh passes, and 2 more differences") == 1 && box.count("host web-1 drifts: ssh passes, and 2 more differences") == 1 && printed.count("example.net: host web-1 drifts: ssh passes, and 2 more differences") == 1
 	})
 	if box.count("header Bcc") > 0 || box.count("\x1b") > 0 || printed.count("\n") > 0 || printed.count("\x1b") > 0 {
 		t.Errorf("%q %q", box.lines, printed.lines)
@@ -375,4 +375,18 @@ func (f *fleet) failingList() (*rollout.Rollout, string) {
 	ok(f, err)
 	f.until("the list fails", func() bool { return f.controller.lists.row(name).Failure != "" })
 	return r, name
+}
+
+// TestCounted: what stands in a notice of drift is one difference, and how many more there are.
+func TestCounted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "it is not proved": "it is not proved",
+		"input: tcp/22: meant drop, the kernel accept; all of source 192.0.2.0/24, 198.51.100.0/24": "input: tcp/22: meant drop, the kernel accept",
+		"a; all of b\n\nc\nd": "a, and 2 more differences",
+	} {
+		if got := counted(text); got != want {
+			t.Errorf("%q", got)
+		}
+	}
 }

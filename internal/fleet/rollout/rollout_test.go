@@ -196,6 +196,21 @@ func TestSilentAfterThePushIsFailed(t *testing.T) {
 	f.wants("", Reverted, "1 host back, 1 did not answer and go back when they do: db-2")
 }
 
+// A host that says what keeps it is not silent.
+func TestTroubleIsSaid(t *testing.T) {
+	f := newFleet(t, quick(), "web", "db")
+	f.step()
+	f.says("web-1", Confirmed, "")
+	f.says("db-2", "none", "no space left on device\nsee df")
+	f.wants("", Pushed, "db-2 (told: no space left on device)")
+	f.wait(2 * time.Minute)
+	f.wants("db-2=4 web-1=4", Reverting, "it had 2m to confirm, and is told: no space left on device")
+	f.says("web-1", Confirmed, "")
+	f.says("db-2", "none", "no space left on device")
+	f.wait(2 * time.Minute)
+	f.wants("", Reverted, "1 did not answer and go back when they do: db-2 (no space left on device)")
+}
+
 func TestBeyondTheCanariesAShareHalts(t *testing.T) {
 	for _, c := range []struct {
 		limit  Limit

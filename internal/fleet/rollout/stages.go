@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/base/english"
@@ -321,6 +322,9 @@ func (m *machine) reverting() bool {
 		case m.now.Before(m.deadline(h)):
 			waiting = append(waiting, id)
 		default:
+			if why, _, _ := strings.Cut(m.trouble(h, s), "\n"); why != "" {
+				id += " (" + why + ")"
+			}
 			silent = append(silent, id)
 		}
 	}

@@ -102,11 +102,23 @@ func (m *machine) absorb(h Host, s Seen) Host {
 	case h.State == TakenBack:
 		fail(said("it took the bundle back", h.Reason))
 	case h.State != Confirmed && !m.now.Before(m.deadline(h)):
-		fail(fmt.Sprintf("silent: %s was its last word, and it had %s to confirm", h.State, m.Plan.Answer+m.Plan.Confirm))
+		if why := m.trouble(h, s); why != "" {
+			fail(fmt.Sprintf("it had %s to confirm, and is %s: %s", m.Plan.Answer+m.Plan.Confirm, h.State, why))
+		} else {
+			fail(fmt.Sprintf("silent: %s was its last word, and it had %s to confirm", h.State, m.Plan.Answer+m.Plan.Confirm))
+		}
 	case h.State == Confirmed && h.Stage == m.State.Stage && m.State.Phase == Pushed && s.Drifted != "":
 		fail("drifted while it settled: " + s.Drifted)
 	}
 	return h
+}
+
+// trouble is what a host says keeps it for now from what it was told, such as a full disk.
+func (m *machine) trouble(h Host, s Seen) string {
+	if s.Report.Rollout != m.ID || s.Report.Bundle != h.Target {
+		return ""
+	}
+	return s.Report.Error
 }
 
 func said(what, why string) string {
@@ -247,7 +259,12 @@ func (m *machine) settle() bool {
 	if len(waiting) > 0 {
 		m.State.Quiet = time.Time{}
 		for i, id := range waiting[:min(3, len(waiting))] {
-			waiting[i] = fmt.Sprintf("%s (%s)", id, m.State.Hosts[id].State)
+			h := m.State.Hosts[id]
+			state := string(h.State)
+			if why, _, _ := strings.Cut(m.trouble(h, m.seen[id]), "\n"); why != "" {
+				state += ": " + why
+			}
+			waiting[i] = fmt.Sprintf("%s (%s)", id, state)
 		}
 		return m.wait(fmt.Sprintf("%s: waits for %d of %s: %s", name, len(waiting), english.Plural(members, "host"), english.Few(waiting, 3)))
 	}
