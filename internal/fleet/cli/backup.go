@@ -59,7 +59,8 @@ to be of use; so keep one copy of the directory. With --keys the file has all of
 directory: who reads it can pose as the controller. --recipient encrypts the file by age
 to a public key, so that a machine can write backups which it cannot read.
 
-FILE appears when it is whole and has been read back; nothing is written over. The audit
+FILE appears when it is whole and has been read back; nothing is written over. Until then a
+copy of the database is in the controller's directory, or beside FILE. The audit
 is verified: where it is not what it was, the file is written all the same.
 
 Exit status: 0 fine, 1 written, but the audit is not what it was, 2 nothing was written.`,
@@ -87,7 +88,7 @@ func backUp(ctx context.Context, cmd *cobra.Command, s *store.Store, args []stri
 	} else if keys && inside {
 		return fmt.Errorf("%s lies in %s, whose files are to be in it\nhint: put it elsewhere, best on another machine", args[0], dir)
 	}
-	temp, err := os.MkdirTemp("", "sluice-controller-")
+	temp, err := secretTemp(dir, filepath.Dir(args[0]))
 	if err != nil {
 		return err
 	}
@@ -130,6 +131,18 @@ func backUp(ctx context.Context, cmd *cobra.Command, s *store.Store, args []stri
 		fmt.Fprintf(w, "%s the controller's private keys are in %s, not encrypted\n", command.Paint(w, "33", "warning:"), args[0])
 	}
 	return errors.Join(err, auditWarned(cmd, report))
+}
+
+// secretTemp makes a folder, which its owner alone reads, for a copy that is not encrypted, in the
+// first of some folders that has room for one: that of a controller has such secrets anyhow. TMPDIR
+// may be of another disk.
+func secretTemp(folders ...string) (name string, err error) {
+	for _, folder := range folders {
+		if name, err = os.MkdirTemp(folder, ".sluice-controller-"); err == nil {
+			return name, nil
+		}
+	}
+	return "", err
 }
 
 func printBackedUp(cmd *cobra.Command, is backedUp, file string, size int64) {

@@ -45,6 +45,7 @@ func TestBackup(t *testing.T) {
 	key, err := age.GenerateX25519Identity()
 	ok(t, err)
 	ok(t, os.WriteFile(file("age.key"), []byte("# made here\n"+key.String()+"\n"), 0o600))
+	t.Setenv("TMPDIR", file("nowhere")) // no secret goes there
 	out, errOut := run(t, 0, "backup", "--dir", f.dir, file("open"))
 	has(t, out, "the fleet example.net at revision ", "1 host, ", "without the controller's keys")
 	has(t, errOut+".", ".")
@@ -75,6 +76,7 @@ func TestBackup(t *testing.T) {
 	}
 	end()
 
+	ok(t, os.Unsetenv("TMPDIR"))
 	databases := map[string]string{"sqlite": ""}
 	if testnet.PostgresHere() == nil {
 		var server testnet.Postgres

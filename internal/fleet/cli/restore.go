@@ -70,7 +70,7 @@ func restore(cmd *cobra.Command, args []string) (err error) {
 	defer stop()
 	dir, _ := cmd.Flags().GetString("dir")
 	alone, _ := cmd.Flags().GetBool("without-keys")
-	temp, err := os.MkdirTemp("", "sluice-controller-")
+	temp, err := secretTemp(filepath.Dir(filepath.Clean(dir)), filepath.Dir(args[0]))
 	if err != nil {
 		return err
 	}
