@@ -99,7 +99,14 @@ func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo 
 	if err != nil {
 		return "", nil, err
 	}
-	if undo, err = m.replace(files); err != nil {
+	replaced, err := m.replace(files)
+	undo = func() {
+		replaced()
+		if err := m.putBack(d.Bundle); err != nil {
+			m.note(err)
+		}
+	}
+	if err != nil {
 		undo()
 		return "", nil, err
 	}
@@ -184,10 +191,35 @@ func (m *Member) files(ctx context.Context, number int64) (string, error) {
 	if err := writeFile(filepath.Join(next, manifestName), text); err != nil {
 		return "", err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := m.setAside(number); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(next, dir)
+}
+
+// aside is what the folder of a bundle is called that other labels filled, while what these select
+// is on trial.
+const aside = ".was-"
+
+// setAside makes room for the folder of a bundle. What is aside already is what runs.
+func (m *Member) setAside(number int64) error {
+	dir, was := m.folder(number), filepath.Join(m.bundles(), fmt.Sprintf("%s%d", aside, number))
+	if _, err := os.Lstat(was); err == nil {
+		return os.RemoveAll(dir)
+	}
+	if err := os.Rename(dir, was); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// putBack has the folder of a bundle be what it was, if it is aside.
+func (m *Member) putBack(number int64) error {
+	dir, was := m.folder(number), filepath.Join(m.bundles(), fmt.Sprintf("%s%d", aside, number))
+	if _, err := os.Lstat(was); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(dir), os.Rename(was, dir))
 }
 
 // blob gives what has a hash: that came with what is desired, or that a controller is asked
@@ -285,8 +317,11 @@ func (m *Member) file(ctx context.Context, dir string, f trust.File, have []int6
 const unfinished = ".new-"
 
 // sweep removes what an agent that was killed has left of a bundle.
-func (m *Member) sweep() {
-	left, err := filepath.Glob(filepath.Join(m.bundles(), unfinished+"*"))
+func (m *Member) sweep() { m.remove(unfinished) }
+
+// remove removes folders by how their names begin.
+func (m *Member) remove(begin string) {
+	left, err := filepath.Glob(filepath.Join(m.bundles(), begin+"*"))
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
@@ -297,6 +332,7 @@ func (m *Member) sweep() {
 
 // prune removes bundles that are older than the newest ones and do not run.
 func (m *Member) prune(running int64) {
+	m.remove(aside)
 	have := m.have()
 	for i, n := range have {
 		if i < len(have)-keptBundles && n != running {
