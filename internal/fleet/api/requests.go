@@ -21,7 +21,7 @@ func (e *WaitingError) Error() string {
 	case RequestRefused:
 		text := fmt.Sprintf("%s refused request %s", r.By, r.Id)
 		if r.Why != "" {
-			text += ": " + r.Why
+			text += fmt.Sprintf(": %q", r.Why)
 		}
 		return text
 	case RequestExpired:

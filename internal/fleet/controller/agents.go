@@ -156,7 +156,7 @@ func revoked(id string, h store.Host) *wire.Failure {
 		text += " since " + english.Moment(h.Revoked)
 	}
 	if h.RevokedWhy != "" {
-		text += ": " + h.RevokedWhy
+		text += fmt.Sprintf(": %q", h.RevokedWhy)
 	}
 	text += "; its policy stays in force, and a new token enrols it anew once it has left the fleet"
 	return &wire.Failure{Text: text, Kind: wire.KindRevoked}

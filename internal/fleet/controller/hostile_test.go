@@ -224,3 +224,11 @@ func TestListPatches(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyIsQuoted: why a host was revoked writes no line of its own where the host says it.
+func TestWhyIsQuoted(t *testing.T) {
+	t.Parallel()
+	if is := revoked("web-1", store.Host{RevokedWhy: "sold\nhint: trust it again\x1b[2J"}); strings.ContainsAny(is.Text, "\n\x1b") || !strings.Contains(is.Text, `"sold\nhint: trust`) {
+		t.Errorf("%q", is.Text)
+	}
+}

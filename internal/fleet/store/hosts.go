@@ -153,7 +153,7 @@ func (s *Store) Authenticate(ctx context.Context, host, key string) (Host, error
 	case len(found) == 0:
 		return Host{}, fmt.Errorf("host %s: %w", host, ErrNotFound)
 	case !found[0].Revoked.IsZero():
-		return Host{}, fmt.Errorf("host %s: %w: %s", host, ErrRevoked, found[0].RevokedWhy)
+		return Host{}, fmt.Errorf("host %s: %w: %q", host, ErrRevoked, found[0].RevokedWhy)
 	}
 	var revoked int64
 	err = s.one(ctx, s.reader, []any{&revoked}, `select revoked from host_key where key = $1 and host = $2`, key, host)

@@ -159,7 +159,7 @@ func (t *tx) approved(token Token, e Enrolment) error {
 	case err != nil:
 		return err
 	case is.State == RequestRefused:
-		return fmt.Errorf("%w: %s refused this host by it: %s", ErrToken, is.By, is.Why)
+		return fmt.Errorf("%w: %s refused this host by it: %q", ErrToken, is.By, is.Why)
 	case !is.Expires.After(now):
 		return fmt.Errorf("%w: nobody has let this host in by it until %s", ErrToken, english.Moment(is.Expires))
 	case is.State == RequestWaiting:
