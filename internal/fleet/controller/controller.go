@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/notices"
@@ -43,7 +44,7 @@ type Controller struct {
 	view   atomic.Pointer[view]
 	trust  atomic.Pointer[trust.Metadata]
 
-	database   atomic.Pointer[string] // why it does not answer; nil: it does
+	database   atomic.Pointer[string] // why it does not answer, and since when; nil: it does
 	publishes  sync.Mutex             // one at a time
 	refreshing sync.Mutex             // so that no view follows a newer one
 	statuses   statuses
@@ -66,6 +67,7 @@ type Controller struct {
 	meter      meter
 	noticing   noticing
 	lists      keptLists
+	lately     lately
 	moved      chan error // the database is the fleet's no more
 }
 
@@ -252,8 +254,8 @@ func (c *Controller) answered(err error) {
 	if f := (*wire.Failure)(nil); errors.Is(err, context.Canceled) || errors.As(err, &f) { // which the database did not say
 		return
 	}
-	text := err.Error()
-	if was := c.database.Swap(&text); was == nil {
+	text := fmt.Sprintf("since %s: %s", english.Moment(c.Now()), err)
+	if c.database.CompareAndSwap(nil, &text) {
 		c.Note(fmt.Errorf("the database does not answer, the last snapshot is served: %w", err))
 	}
 }

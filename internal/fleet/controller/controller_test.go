@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
@@ -321,12 +322,35 @@ func TestDatabaseGone(t *testing.T) {
 	_, err = f.publish("input: {default: drop}\n")
 	ok(t, err)
 	f.until("proved", func() bool { return f.states()["web-1"].State == api.Proved })
+	secret := api.NewSecret()
+	hash, err := api.SecretHash(secret)
+	ok(t, err)
+	ok(t, f.controller.Store.CreateAccess(t.Context(), "operator", store.Access{
+		ID: api.AccessID(hash), Kind: store.AccessToken, Secret: hash, Who: "token:x", Role: "admin", Expires: time.Now().Add(time.Hour),
+	}))
+	elsewhere, stranger := f.elsewhere(secret), f.elsewhere(api.NewSecret())
+	_, err = elsewhere.Hosts(t.Context(), "")
+	ok(t, err)
 	ok(t, f.controller.Store.Close())
 	f.until("the database's absence", func() bool {
 		hosts, err := f.client.Hosts(t.Context(), "")
 		ok(t, err)
 		return hosts.Database != "" && len(hosts.Hosts) == 1 && hosts.Hosts[0].State == api.Proved
 	})
+	hosts, err := elsewhere.Hosts(t.Context(), "")
+	if err != nil || len(hosts.Hosts) != 1 || !strings.HasPrefix(hosts.Database, "since ") {
+		t.Errorf("who asked before is told what was known last: %+v, %v", hosts, err)
+	}
+	if _, err := stranger.Hosts(t.Context(), ""); kind(err) != wire.KindUnavailable {
+		t.Errorf("one whom nobody can look up: %v", err)
+	}
+	if err := elsewhere.Revoke(t.Context(), "web-1", ""); kind(err) != wire.KindUnavailable {
+		t.Errorf("a write: %v", err)
+	}
+	f.controller.lately.withdrawn(api.AccessID(hash))
+	if _, err := elsewhere.Hosts(t.Context(), ""); kind(err) != wire.KindUnavailable {
+		t.Errorf("one that was withdrawn: %v", err)
+	}
 	d, err := a.client.Desired(t.Context())
 	if err != nil || d.Bundle != 1 {
 		t.Errorf("%+v, %v", d, err)

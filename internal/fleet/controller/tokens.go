@@ -218,11 +218,19 @@ func (o operator) EndSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, cookie("", -1))
-	o.done(w, nil, o.Store.WithdrawAccess(r.Context(), who.Who, who.session))
+	o.withdraw(w, r, who.session)
 }
 
 func (o operator) WithdrawAccess(w http.ResponseWriter, r *http.Request, id string) {
-	o.done(w, nil, o.Store.WithdrawAccess(r.Context(), as(r).Who, id))
+	o.withdraw(w, r, id)
+}
+
+func (o operator) withdraw(w http.ResponseWriter, r *http.Request, id string) {
+	err := o.Store.WithdrawAccess(r.Context(), as(r).Who, id)
+	if err == nil {
+		o.lately.withdrawn(id)
+	}
+	o.done(w, nil, err)
 }
 
 // mostEntries is how many entries of the audit one answer has.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -134,9 +135,25 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 	}
 	hash, err := api.SecretHash(text)
 	if !has || err != nil {
-		return caller{}, unknownCaller("this wants a token: Authorization: Bearer TOKEN")
+		return caller{}, unknownCaller("a token is required: Authorization: Bearer TOKEN")
 	}
-	a, err := c.Store.AccessBy(r.Context(), hash)
+	who, err := c.identifyBy(r.Context(), hash)
+	if err == nil {
+		c.lately.asks(hash, who, c.Now())
+		return who, nil
+	}
+	if failure(err).Kind != wire.KindUnavailable {
+		c.lately.forget(hash)
+		return caller{}, err
+	}
+	if who, is := c.lately.known(hash, c.Now()); is && r.Method == http.MethodGet {
+		return who, nil // what this reads of the database fails by itself
+	}
+	return caller{}, err
+}
+
+func (c *Controller) identifyBy(ctx context.Context, hash [sha256.Size]byte) (caller, error) {
+	a, err := c.Store.AccessBy(ctx, hash)
 	c.answered(err)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -149,8 +166,8 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 	if err := c.over(a); err != nil {
 		return caller{}, err
 	}
-	c.answered(c.Store.UsedAccess(r.Context(), a)) // while it cannot be kept they ask all the same
-	return c.callerOf(r.Context(), a)
+	c.answered(c.Store.UsedAccess(ctx, a)) // while it cannot be kept they ask all the same
+	return c.callerOf(ctx, a)
 }
 
 // over says why an access is good no more.

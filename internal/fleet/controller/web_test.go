@@ -87,16 +87,16 @@ func TestStrangers(t *testing.T) {
 		return answer.StatusCode, failure
 	}
 	for what, c := range map[string]struct{ path, header, want string }{
-		"none":              {"/api/v1/status", "", "this wants a token"},
-		"a path of none":    {"/api/v1/none", "", "this wants a token"},
-		"another path":      {"/x", "", "this wants a token"},
-		"another scheme":    {"/api/v1/status", "Basic " + good, "this wants a token"},
-		"no token":          {"/api/v1/status", "Bearer x", "this wants a token"},
-		"a long one":        {"/api/v1/status", "Bearer " + strings.Repeat("x", 8000), "this wants a token"},
+		"none":              {"/api/v1/status", "", "a token is required"},
+		"a path of none":    {"/api/v1/none", "", "a token is required"},
+		"another path":      {"/x", "", "a token is required"},
+		"another scheme":    {"/api/v1/status", "Basic " + good, "a token is required"},
+		"no token":          {"/api/v1/status", "Bearer x", "a token is required"},
+		"a long one":        {"/api/v1/status", "Bearer " + strings.Repeat("x", 8000), "a token is required"},
 		"an unknown one":    {"/api/v1/status", "Bearer " + ended, "the token is not known"},
 		"one that is over":  {"/api/v1/status", "Bearer " + late, "the token was withdrawn"},
-		"with blanks":       {"/api/v1/status", "Bearer  " + good, "this wants a token"},
-		"the hash of a one": {"/api/v1/status", "Bearer " + made.Id, "this wants a token"},
+		"with blanks":       {"/api/v1/status", "Bearer  " + good, "a token is required"},
+		"the hash of a one": {"/api/v1/status", "Bearer " + made.Id, "a token is required"},
 	} {
 		if status, failure := ask(c.path, c.header); status != http.StatusUnauthorized || failure.Kind != wire.KindUnknownCaller || !strings.Contains(failure.Text, c.want) {
 			t.Errorf("%s: %d %+v", what, status, failure)
