@@ -21,9 +21,9 @@ func newAccess() *cobra.Command {
 		Use:   "access",
 		Short: "Say who may ask the controller, and for which hosts",
 		Long: `Makes, lists and withdraws what lets programs and people ask the controller where
-"run --web" serves them. A role says what they may: a viewer reads, an operator changes what holds for a while,
-an admin changes what is signed, enrolled or allowed to whom. With a selector it holds for
-those hosts alone.`,
+"run --web" serves them. A role says what they may do: a viewer reads; an operator changes what
+holds for a while; an admin changes what is signed, who is enrolled, and who may do what. With a
+selector a role holds for those hosts only.`,
 		Example: "  sluice-controller access create monitoring --role viewer\n  sluice-controller access list",
 		Args:    cobra.NoArgs,
 		RunE:    help,
@@ -38,9 +38,9 @@ func newAccessCreate() *cobra.Command {
 		Short: "Make a token by which a program asks the controller",
 		Long: `Makes a token and prints it, on a line of its own. Commands take it by --token-file or
 SLUICE_TOKEN, other programs send it as "Authorization: Bearer TOKEN". The audit names who
-uses it as token:NAME. The controller keeps its hash alone.
+uses it as token:NAME. The controller keeps only its hash.
 
-Nobody gives more than they have: the role is at most their own, for hosts of their own.
+Nobody can give more than they have: at most their own role, for their own hosts.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: `  sluice-controller access create monitoring --role viewer
@@ -52,7 +52,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	addController(cmd)
 	flags := cmd.Flags()
 	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may")
-	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
+	flags.String("hosts", "", "only for the hosts of `SELECTOR` (default all)")
 	command.AddTime(flags, "for", 90*24*time.Hour, "until `TIME` from now, at most 366d")
 	command.Must(cmd.MarkFlagRequired("role"))
 	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
@@ -110,8 +110,8 @@ func newAccessLink() *cobra.Command {
 		Use:   "link USER",
 		Short: "Make a link by which a person logs in, once",
 		Long: `Makes a link by which a person logs in once, in a browser or by "sluice-controller login",
-and prints it. USER is whom the audit names as user:USER. Without --role they may what access of
-fleet.yaml gives to user:USER. Whoever has the link first is logged in by it.
+and prints it. The audit names the person as user:USER. Without --role they may do what "access"
+in fleet.yaml gives to user:USER. Whoever uses the link first is logged in.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: `  sluice-controller access link erika@example.net
@@ -122,7 +122,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	addController(cmd)
 	flags := cmd.Flags()
 	flags.String("role", "", "may do what the `ROLE` viewer, operator or admin may (default what fleet.yaml says)")
-	flags.String("hosts", "", "for the hosts of `SELECTOR` alone (default all)")
+	flags.String("hosts", "", "only for the hosts of `SELECTOR` (default all)")
 	command.AddTime(flags, "for", 15*time.Minute, "until `TIME` from now, at most 24h")
 	command.Must(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -169,10 +169,10 @@ func newAccessList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List who may ask the controller",
-		Long: `Lists the tokens of programs, the sessions of people and the links to log in that are good,
-or were in the last month, the newest first, and when somebody last asked by them, which is kept
-once an hour. The secrets are nowhere. Of a person who has no role here, access of fleet.yaml says
-what they may.
+		Long: `Lists the tokens of programs, the sessions of people and the login links that are valid, or
+were in the last month, newest first, and when each was last used, which is recorded once an hour.
+The secrets are not kept anywhere. Where a person has no role here, "access" in fleet.yaml says
+what they may do.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller access list\n  sluice-controller access list --json",

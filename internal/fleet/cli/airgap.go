@@ -159,8 +159,8 @@ func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Give the controller a bundle that was exported, and begin its roll-out",
-		Long: `Gives what "export" has written to the controller, and begins the roll-out of the bundle,
-as "publish" does: the controller verifies the signatures, and takes nothing that a host
+		Long: `Gives the controller what "export" has written, and begins the roll-out of the bundle as
+"publish" does: the controller verifies the signatures, and takes nothing that a host
 would refuse, such as a bundle older than what it knows.
 
 Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,

@@ -21,8 +21,8 @@ func newAsk() *cobra.Command {
 		Use:   "ask",
 		Short: "Ask about packets, on a host of the fleet",
 		Long: `Asks what the policy in a repository does with packets on one host of the inventory,
-as "sluice explain" and "sluice query" do on that host. Nothing is sent, and no host
-is asked: what is known of it is what its facts in the inventory say.`,
+as "sluice explain" and "sluice query" do on that host. Nothing is sent and no host is
+contacted: all that is known of a host are its facts in the inventory.`,
 		Example: `  sluice-controller ask web-1 explain --src 203.0.113.9 --dport https
   sluice-controller ask db-1 query --allowed --service postgresql`,
 		Args: cobra.NoArgs,

@@ -30,7 +30,7 @@ The command reads the database, whether a controller runs or not.
 func newAudit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Who changed what in the fleet: list it, verify it, take it elsewhere",
+		Short: "Show, verify and export who changed what in the fleet",
 		Long: `Lists, verifies and exports the audit of a fleet: an entry for each change of what
 hosts are to run, of who may enrol, and of what was signed.
 ` + auditHelp,

@@ -20,7 +20,7 @@ import (
 func newAuditPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune FILE",
-		Short: "Take the oldest entries of the audit to a file, and remove them",
+		Short: "Move the oldest entries of the audit to a file",
 		Long: `Writes the entries up to --upto to FILE, as "audit export" does, and removes them from the
 database when FILE is whole and was read back. An entry says that they were removed and
 names the last of them, so the audit stays verifiable: by itself from there on, and with

@@ -22,8 +22,8 @@ import (
 const holdsAtOnce = 10_000
 
 const livingHelp = `
-The controller answers once it is on its disk; hosts hear of it within half a second, and of
-what they missed when they are back. With --wait the command ends when every host of the
+The controller answers once it is on disk; hosts hear of it within half a second, and those that
+were away when they come back. With --wait the command ends when every host of the
 selection that is online has it in its kernel, which was read back, and asks it. What ends the
 command before changes nothing of it. Where fleet.yaml has a second person approve it ("approve"),
 nothing holds before; --wait waits for that too.`
@@ -104,7 +104,7 @@ func addHolding(cmd *cobra.Command) {
 	addController(cmd)
 	command.AddTime(cmd.Flags(), "for", 0, "end it by itself after `TIME`")
 	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` that hosts show")
-	cmd.Flags().String("hosts", "", "on the hosts of a `SELECTOR` alone")
+	cmd.Flags().String("hosts", "", "only on the hosts of a `SELECTOR`")
 	cmd.Flags().Bool("wait", false, "wait until each host that is online has it in its kernel")
 }
 

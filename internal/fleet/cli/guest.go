@@ -35,16 +35,16 @@ func newGuestPut() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put GUEST [NAME=VALUE...]",
 		Short: "Make a guest, change it, or move it to another host",
-		Long: `Says where a guest is and which labels it has, in the place of all that was said before. On
-another host it stays where it was, too, until that one has proved it.
+		Long: `Says where a guest is and which labels it has, replacing all that was said before. A guest that
+moves to another host also stays where it was until the new host has proved it.
 
-With --rules it has rules of its owner's: a file of the policy language with forward, expect,
-services and sets, of what is forwarded to or from this guest alone, whose addresses are the
-set "me". They follow those of all parts.
+--rules gives it its owner's own rules: a file in the policy language with forward, expect,
+services and sets, for what is forwarded to or from this guest only. The set "me" has the guest's
+addresses. These rules come after those of all parts.
 
-Its addresses have to be within what those sets may hold that its labels put it into, and
-no other guest may have them, or the interface. That is in the host's own network namespace, or
-in another one with --netns, which the agent of the host has to serve ("namespaces" of its file);
+Its addresses must lie within what the sets that select it may hold ("within"), and no other guest
+may have one of them, or its interface. The interface is in the host's own network namespace, or
+with --netns in another one, which the host's agent must serve ("namespaces" in agent.yaml);
 parts with "enforce: namespace" are in force there.
 
 Exit status: 0 the fleet has it, "guest show" says where it is proved; 2 bad use, it is
@@ -148,7 +148,7 @@ func newGuestShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show GUEST",
 		Short: "Say where a guest is, and whether that is proved",
-		Long: `Says where a guest is, and which of the hosts concerned have not proved yet what it is now.
+		Long: `Says where a guest is, and which of the hosts concerned have not yet proved its current state.
 
 Exit status: 0 it is proved, 1 it is not, 2 bad use, there is no such guest, or no
 controller answers.`,
@@ -170,7 +170,7 @@ func newGuestRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove GUEST",
 		Short: "Forget a guest",
-		Long: `Forgets a guest: it is in no set any more, and its addresses may be those of another one.
+		Long: `Forgets a guest: it is in no set any more, and another guest may have its addresses.
 
 Exit status: 0 it is forgotten, 2 bad use, there is no such guest, or no controller answers.`,
 		Example: "  sluice-controller guest remove vm-1",

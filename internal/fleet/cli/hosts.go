@@ -21,16 +21,16 @@ func newHosts() *cobra.Command {
 		Use:   "hosts [SELECTOR]",
 		Short: "Say which policy is proved on which host, and why not",
 		Long: `Lists the hosts of the fleet, or those whose labels a selector matches: the bundle that
-each runs and the one that it is to run, and since when. A host is
+each runs and the one that it should run, and since when. A host is
 
   proved    its kernel does what that bundle says, for every packet, and it is connected;
             with a reason where it cannot take anything new
-  drift     it did, until somebody changed the rules; in packets, where it can be said
-  refused   it would not take the bundle, or took it back
+  drift     it did, until somebody changed the rules; where possible, the packets that this affects
+  refused   it did not take the bundle, or took it back
   stale     it is on the way to the bundle
   restored  the database is an older copy, and a new incarnation is not signed yet
             (sign --restore): it takes nothing until then
-  offline   nobody hears it; it goes on with what it runs
+  offline   it is not connected, and keeps what it runs
   none      no roll-out has reached it
   claimed   two hosts claim its name
 

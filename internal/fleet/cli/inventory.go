@@ -27,11 +27,11 @@ import (
 func newInventory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inventory",
-		Short: "Write which hosts there are into the repository, as the controller knows them",
-		Long: `Writes inventory.yaml anew from what the controller knows: each host with its labels, its
-addresses and its facts, which go to facts/HOST.json beside it, and the guests on them. "check", "test" and "diff"
-then judge a change by the hosts that there are. Facts that are there already are not
-fetched again, and those of hosts that are gone are removed.
+		Short: "Write the hosts that the controller knows into the repository",
+		Long: `Writes inventory.yaml from what the controller knows: each host with its labels, its addresses
+and its facts, which go to facts/HOST.json beside it, and the guests on the hosts. "check", "test"
+and "diff" then judge a change by the real hosts. Facts that are up to date are not fetched again,
+and those of hosts that are gone are removed.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller inventory && sluice-controller check",

@@ -27,15 +27,14 @@ func newSignLabels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "labels HOST NAME=VALUE...",
 		Short: "Sign an order that gives a host other labels",
-		Long: `Signs that a host has these labels from now on, in the place of all that it had: the
-policy keys alone may say so, since labels select parts. "publish labels" has the host
-told, which believes no order but a newer one than it has taken, and this one for 90 days.
-To go back, sign the labels from before.
+		Long: `Signs that a host has these labels from now on, replacing all that it had. Only the policy keys
+may say so, since labels select parts. "publish labels" sends the order to the host, which takes
+it for 90 days, and only if it is newer than the last one it took. To go back, sign the earlier
+labels again.
 
-First it is said which parts the labels select and, where there is an inventory, what
-the change opens and closes on all hosts, as "diff" does: sets by hosts change with it.
-What "check" calls an error then is not signed. The inventory is the operator's own file
-and stays as it is.
+First the command shows which parts the labels select and, where there is an inventory, what the
+change opens and closes on all hosts, as "diff" does: sets by hosts change with it. If "check"
+then finds an error, nothing is signed. The inventory itself is not changed.
 ` + passphraseHelp + `
 
 Exit status: 0 signed; 1 signed, and signatures of others are missing; 2 an error in a
@@ -228,7 +227,7 @@ func (l *labelsJSON) print(cmd *cobra.Command, compared *classes.Comparison) err
 func newPublishLabels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "labels [HOST...]",
-		Short: "Have hosts told which labels were signed for them",
+		Short: "Send hosts the labels that were signed for them",
 		Long: `Sends the newest orders of trust/labels/ to the controller, or those of some hosts, and has
 each host told at once, or when it comes. The controller takes no order that the host would
 refuse, nor one that is older than what it has. A host applies the parts that its labels select

@@ -97,11 +97,11 @@ func newLogin() *cobra.Command {
 		Short: "Log in at a controller elsewhere",
 		Long: `Logs you in at a controller for twelve hours: in a browser, at the provider that "run
 --oidc-issuer" names, or by a link that "sluice-controller access link" made, which is then
-URL. The commands that name that controller by --controller or SLUICE_CONTROLLER ask by this
-session from then on. URL may be -, which reads it from standard input.
+URL. Commands that name that controller with --controller or SLUICE_CONTROLLER use this session
+from then on. With - the URL is read from standard input.
 
-A browser is opened by xdg-open where there is one; its page has to be opened on this machine,
-since it comes back to a port of it.
+A browser is opened with xdg-open, if there is one. The page must be opened on this machine, since
+it returns to a port here.
 
 Files: sluice-controller/sessions.json in your configuration folder (~/.config), which nobody
 else may read.
@@ -247,10 +247,9 @@ func newLogout() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout",
 		Short: "End your session at a controller",
-		Long: `Ends the session by which you ask the controller that --controller or SLUICE_CONTROLLER
-names, there and here.
+		Long: `Ends your session at the controller that --controller or SLUICE_CONTROLLER names, there and here.
 
-Exit status: 0 it is over, 2 bad use, or no controller answers: then it is forgotten here alone.`,
+Exit status: 0 it is over; 2 bad use, or no controller answers: then it is forgotten only here.`,
 		Example: "  sluice-controller logout",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -22,13 +22,13 @@ func newMigrate() *cobra.Command {
 numbers and revisions stay, so hosts and roll-outs go on where they were; the keys of the
 controller stay in its directory. The database to move to must be empty.
 
-All rows are read back and compared, and the audit there is verified. From then on the
-database before refuses everybody: a controller that runs on it ends, and is to be
-started with --database. A migration that was killed is done by the same command again;
-until then one of both databases can be used, and never both.
+All rows are read back and compared, and the audit there is verified. From then on the old
+database refuses everybody: a controller that runs on it ends, and must be started with
+--database. Run the same command again to finish a migration that was killed; until then one of
+the two databases can be used, never both.
 
-Exit status: 0 moved, 1 moved, but the audit is not what it was, 2 nothing was moved, or it
-is to be done again.`,
+Exit status: 0 moved; 1 moved, but the audit is not what it was; 2 nothing was moved, or run it
+again.`,
 		Example: "  sluice-controller migrate --from sqlite:/var/lib/sluice-controller/fleet.db --to postgres://sluice@db.example.net/fleet\n  sluice-controller run --database postgres://sluice@db.example.net/fleet",
 		Args:    cobra.NoArgs,
 		RunE:    migrate,

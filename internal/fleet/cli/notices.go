@@ -19,10 +19,10 @@ import (
 func newNotices() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "notices",
-		Short: "Say what is wrong that people hear of, and who has heard it",
-		Long: `Lists what is wrong in the fleet that people hear of: hosts that drift or refuse what they
-are to run, roll-outs that were halted, certificates and signatures near their end, live lists
-that cannot be renewed; of each, which receivers have heard it. Then the receivers of
+		Short: "List what is wrong, and who was told of it",
+		Long: `Lists what is wrong in the fleet: hosts that drift or refuse what they should run, roll-outs
+that were halted, certificates and signatures near their end, live lists that cannot be renewed;
+and for each, which receivers were told. Then the receivers of
 notices.yaml, what they took, and why one takes nothing. Where the file has an error, the
 controller uses the receivers that are right, or the journal, and this command says so.
 
@@ -73,8 +73,8 @@ func newNoticesTest() *cobra.Command {
 		Use:   "test",
 		Short: "Send a notice to each receiver, and say what each answered",
 		Long: `Has the controller send a notice to each receiver of its notices.yaml, to all at once, and
-says what each answered. What a receiver hears of, "only", does not matter here. It wants the
-role admin, one test is sent in 20 seconds, and the audit has each.
+says what each answered, whatever "only" says. It requires the role admin; a test can be sent
+every 20 seconds, and the audit records each.
 
 Exit status: 0 each took it, 1 one did not, or there is none, or notices.yaml has changed since the
 controller started, 2 bad use, or no controller answers.`,

@@ -27,15 +27,16 @@ func newPublish() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish",
 		Short: "Give the controller what was signed last, and begin its roll-out",
-		Long: `Sends the signed bundles of the repository to the controller: what is signed, and those
-files that the controller does not have, of all listed bundles, since hosts may run an
-older one. Then the roll-out of the newest begins, by the stages of
-fleet.yaml, in place of one that is under way. The controller takes nothing that a host
-would refuse. With --not-before no host hears of it before a time; until then the
-roll-out says what it waits for, and a newer one may take its place. With --wait it tells of
-each stage on standard error until the roll-out is done, has gone back, or waits for a
-person after a halt; who interrupts that, leaves the roll-out as it is. Where fleet.yaml has a
-second person approve it, nothing begins before; --wait waits for that too.
+		Long: `Sends the signed bundles of the repository to the controller: the signed metadata, and the files
+of all listed bundles that it does not have, since hosts may run an older one. Then the roll-out
+of the newest bundle begins, in the stages of fleet.yaml, replacing one that is under way. The
+controller takes nothing that a host would refuse.
+
+With --not-before no host hears of it before a time; until then the roll-out says what it waits
+for, and a newer one may replace it. With --wait each stage is reported on standard error until
+the roll-out is done, has gone back, or waits for a person after a halt; interrupting the command
+leaves the roll-out as it is. Where fleet.yaml requires a second person to approve it, nothing
+begins until then; --wait waits for that too.
 
 Files: trust/ in the repository, and the files of the newest bundle, which must be what was
 signed.

@@ -61,27 +61,28 @@ Exit status: 0 fine, 2 bad use, there is no such request, or no controller answe
 		},
 	}
 	addController(cmd)
-	cmd.Flags().Bool("all", false, "also what waits no more, of the last month")
+	cmd.Flags().Bool("all", false, "also those of the last month that no longer wait")
 	return cmd
 }
 
 func newApprove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve ID",
-		Short: "Have done what somebody else has asked for",
-		Long: `Approves a request, which is then done at once and once, as who asked, with the rights that
-they have now. Look at it before, by "requests ID": the ID is of its content. Who approves is a
-person, is not who asked, neither gave access to who asked nor got it from them, and may do the
-same for all hosts that it is for.
+		Short: "Approve what somebody else has asked for, which is then done",
+		Long: `Approves a request. It is then done at once, and only once, in the name of whoever asked and with
+the rights that they have now. Look at it first with "requests ID": the ID is a hash of its
+content. The approver must be a person other than the one who asked, must neither have given
+access to that person nor have got it from them, and must be allowed to do the same on all hosts
+concerned.
 
-On the controller's own machine, root and the controller's user are one person here. --alone
-approves there what was asked there; the audit says that it was alone.
+On the controller's own machine, root and the controller's user count as one person. --alone
+approves there what was asked for there; the audit records that nobody else approved it.
 
-A host that waits (enrol) is let in by any admin of hosts with its labels, and comes within
-seconds, or when it is back. Compare the hash of its key with what its own screen says.
+Any admin of hosts with its labels can let in a host that waits (enrol); it comes within seconds,
+or as soon as it is back. Compare the hash of its key with the one on the host's own screen.
 
-Exit status: 0 it is done, or the host may come, 1 it was approved and could not be done, 2 bad use, or it may not be
-approved.`,
+Exit status: 0 it is done, or the host may come; 1 it was approved and could not be done; 2 bad
+use, or it may not be approved.`,
 		Example: "  sluice-controller approve 3f0c52a1b97e44d0 -m 'as agreed'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -105,17 +106,18 @@ approved.`,
 	}
 	addController(cmd)
 	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
-	cmd.Flags().Bool("alone", false, "of what was asked on the controller's machine, there, without a second person")
+	cmd.Flags().Bool("alone", false, "without a second person: only on the controller's own machine, of what was asked for there")
 	return cmd
 }
 
 func newRefuse() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refuse ID",
-		Short: "End what waits for approval, which is then not done",
-		Long: `Refuses a request: one's own, or one which one could do oneself. It is never done.
+		Short: "Refuse or withdraw what waits for approval",
+		Long: `Refuses a request, which is then never done. You can refuse your own requests, and those for what
+you may do yourself.
 
-Exit status: 0 it is refused, 2 bad use, or it waits no more.`,
+Exit status: 0 it is refused, 2 bad use, or it no longer waits.`,
 		Example: "  sluice-controller refuse 3f0c52a1b97e44d0 -m 'not on a Friday'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

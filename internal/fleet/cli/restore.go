@@ -41,17 +41,17 @@ empty one (--dir). All of FILE is read and verified before anything is changed. 
 that was killed is done again by the same command, and until then no controller starts
 there.
 
-Where the directory is as it was, --without-keys restores the database alone; a FILE
-without keys wants that directory.
+Where the directory is intact, --without-keys restores only the database; a FILE without keys
+requires that directory.
 
-Hosts keep their policy and their bans. They may know more than the backup does, so they
-take nothing of the controller until the policy key has said that this is meant, and until
-then the controller refuses new bans and allows:
+Hosts keep their policy and their bans. They may know more than the backup does, so they take
+nothing from the controller until a policy key has signed a new incarnation, and until then the
+controller refuses new bans and allows:
 
   sluice-controller run
   sluice-controller sign --restore && sluice-controller publish
 
-The controller that it was copied of must not run any more.
+The controller from which the backup was made must not run any more.
 
 Exit status: 0 fine, 2 nothing was changed, or it ended in the middle.`,
 		Example: "  sluice-controller restore fleet.backup\n  sluice-controller restore --identity ~/age.key --database postgres://sluice@db.example.net/fleet fleet.backup",
@@ -60,7 +60,7 @@ Exit status: 0 fine, 2 nothing was changed, or it ended in the middle.`,
 	}
 	addDatabase(cmd)
 	cmd.Flags().StringArray("identity", nil, "decrypt it by the private key of age in `FILE`; may be given several times")
-	cmd.Flags().Bool("without-keys", false, "restore the database alone: the directory is as it was")
+	cmd.Flags().Bool("without-keys", false, "restore only the database: the directory is intact")
 	command.Must(cmd.MarkFlagFilename("identity"))
 	return cmd
 }

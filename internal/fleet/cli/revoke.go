@@ -11,10 +11,10 @@ import (
 func newRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke HOST",
-		Short: "End at once what a host and its keys may do",
-		Long: `Ends what a host may do in the fleet: its stream is cut, and its keys are no good any
-more, for a new certificate neither. What it runs stays in force there. Its name may be
-enrolled again by a token, with another key.
+		Short: "End a host's access to the fleet, at once",
+		Long: `Ends a host's access to the fleet: its connection is cut, and its keys are not accepted any
+more, not even for a new certificate. What it runs stays in force there. The name can be enrolled
+again with a token and another key.
 
 Exit status: 0 it is revoked, 2 bad use, there is no such host, or no controller answers.`,
 		Example: "  sluice-controller revoke web-1 --message 'its disk was sold'",

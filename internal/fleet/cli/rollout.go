@@ -23,9 +23,9 @@ import (
 func newRollout() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
-		Short: "Watch how a bundle goes to the hosts, and steer it",
-		Long: `Shows and steers roll-outs. "publish" begins one; it goes on by itself, a stage after the
-other, and halts when more hosts fail than fleet.yaml allows.`,
+		Short: "Watch and control how a bundle goes to the hosts",
+		Long: `Shows and controls roll-outs. "publish" begins one; it goes on by itself, one stage after
+another, and halts when more hosts fail than fleet.yaml allows.`,
 		Example: "  sluice-controller rollout show\n  sluice-controller rollout pause",
 		Args:    cobra.NoArgs,
 		RunE:    help,
@@ -203,8 +203,8 @@ func newSteer(what api.Command, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   string(what) + " [ROLLOUT]",
 		Short: short,
-		Long: long + ` It is the newest
-roll-out, or the one of a number.
+		Long: long + `
+Without a number it is the newest roll-out.
 
 Exit status: 0 fine, 2 bad use, it does not fit the roll-out's phase, or no controller
 answers.`,

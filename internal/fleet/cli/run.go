@@ -28,15 +28,15 @@ func newRun() *cobra.Command {
 		Use:   "run",
 		Short: "Serve the hosts of a fleet",
 		Long: `Serves the agents of a fleet's hosts, in TLS 1.3 with certificates by the fleet's own CA,
-and the other commands, on controller.sock in its directory (root and the user that it runs
-as may ask). It stays until it is stopped; by SIGTERM it first tells the agents to come back,
-each after a time of its own.
+and the other commands, on controller.sock in its directory (for root and the user that it runs
+as). It runs until it is stopped; on SIGTERM it first asks the agents to reconnect, each after a
+different time.
 
-With --web it answers people and programs elsewhere too, in HTTPS, who have a token of
-"sluice-controller access create". The certificate is by the fleet's own CA, whose ca.pem
---ca of the other commands takes, or in files: they are read anew when they change. People log
-in by links of "sluice-controller access link", or with --oidc-issuer at their provider; access
-of fleet.yaml says what they may.
+With --web it also serves people and programs elsewhere, over HTTPS, with a token from
+"sluice-controller access create". The certificate is issued by the fleet's own CA, whose ca.pem
+the other commands take with --ca, or is read from files, which are read again when they change.
+People log in with links from "sluice-controller access link", or with --oidc-issuer at their
+provider; "access" in fleet.yaml says what they may do.
 
 Hosts stay as they are while no controller runs. While the database does not answer, hosts
 are told what was known last, and commands that change something are refused.

@@ -29,13 +29,13 @@ func newSign() *cobra.Command {
 		Short: "Sign the policy of a fleet as it stands in the repository",
 		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which
 hosts may enforce for 90 days. What has changed since the last one is shown first.
-Where nothing has changed, the last bundle's end is moved instead. Where there is an
-inventory, what "check" calls an error is not signed.
+Where nothing has changed, the last bundle's expiry is moved instead. Where there is an
+inventory, nothing is signed if "check" finds an error.
 
-Of lists that sets have by a "url" those without "refresh" are signed too: sign asks for
-them, and hosts get them with the bundle. One that cannot be had, or that has far fewer or
-far more addresses than before, stays as it was signed; --force takes it of any size, and
---offline asks for none.
+Lists that sets take from a "url" without "refresh" are signed too: sign downloads them, and hosts
+get them with the bundle. A list that cannot be downloaded, or that has far fewer or far more
+addresses than before, stays as it was signed; --force takes it whatever its size is, and
+--offline downloads none.
 
 A fleet whose policies several keys sign gets the others' signatures by "sign" with
 their keys, over the files as they were signed first. Nobody enforces a bundle before

@@ -34,16 +34,16 @@ func newToken() *cobra.Command {
 func newTokenCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a token, by which a host enrols",
+		Short: "Make a token with which a host enrols",
 		Long: `Makes a token and prints it, on a line of its own. "sluice agent enrol" takes it on the
 host. Who has it may enrol one host, or as many as --uses says, until --for has passed; the
 host gets the labels, which say which parts of the policy it runs. With --approve each host
 then waits until an admin lets it in: "requests" lists those that wait, with the hash of the key
-that each shows on its own screen, "approve ID" lets one in.
+that each shows on its own screen, and "approve ID" lets one in.
 
 The token names the fleet's root.json by its hash, from the repository and not from the
-controller: the host trusts nobody else, and tells the secret to nobody else. The controller
-keeps its hash alone.
+controller: the host trusts nobody else, and sends the secret to nobody else. The controller
+keeps only the hash of the secret.
 
 Files: trust/root.json in the repository; controller.sock in the controller's directory.
 
@@ -120,9 +120,9 @@ func createToken(cmd *cobra.Command, _ []string) error {
 func newTokenList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the tokens by which hosts enrol",
-		Long: `Lists the tokens by which hosts enrol, the newest first: their labels, how many hosts have
-enrolled by each and may, and until when. The secrets are nowhere.
+		Short: "List the tokens with which hosts enrol",
+		Long: `Lists the tokens with which hosts enrol, newest first: their labels, how many hosts have
+enrolled with each, how many may, and until when. The secrets are not kept anywhere.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller token list\n  sluice-controller token list --json",
@@ -160,9 +160,9 @@ func until(expires, withdrawn time.Time) string {
 }
 
 func newTokenWithdraw() *cobra.Command {
-	return newWithdraw("End a token by which hosts enrol",
-		`Ends a token: no host enrols by it any more. Hosts that have enrolled by it stay; "revoke"
-ends what those may do.`, "sluice-controller token withdraw 5feceb66ffc8", "token list", (*api.Client).WithdrawToken)
+	return newWithdraw("Withdraw a token with which hosts enrol",
+		`Withdraws a token: no more hosts can enrol with it. Hosts that have enrolled with it stay;
+"revoke" ends their access.`, "sluice-controller token withdraw 5feceb66ffc8", "token list", (*api.Client).WithdrawToken)
 }
 
 // newWithdraw makes the command that ends what has an id.
