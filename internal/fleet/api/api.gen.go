@@ -573,7 +573,7 @@ type Login struct {
 
 // NewAccess defines model for NewAccess.
 type NewAccess struct {
-	// Expires within 366 days
+	// Expires within 366 days; of one that waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
 	// Hosts the selector of the hosts for which the role holds; all unless given
@@ -642,7 +642,7 @@ type NewHoldings struct {
 
 // NewLink defines model for NewLink.
 type NewLink struct {
-	// Expires within a day
+	// Expires within a day; of one that waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
 	// Hosts the selector of the hosts for which the role holds; all unless given
@@ -659,7 +659,9 @@ type NewLink struct {
 // NewToken defines model for NewToken.
 type NewToken struct {
 	// Approve each host waits until a person approves its request
-	Approve bool      `json:"approve,omitempty,omitzero"`
+	Approve bool `json:"approve,omitempty,omitzero"`
+
+	// Expires of one that waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
 	// Id by which it is told from others

@@ -53,6 +53,7 @@ type assault struct {
 	document           object
 	client             *http.Client
 	made               int
+	round              int64 // the roll-out of the bundle that is in force
 	operations, fields int
 	accepted           map[string]int // texts, by operation
 	waited             []string       // requests that waited for approval
@@ -91,6 +92,9 @@ func (a *assault) sample(name string, of any) any {
 		}
 		return out
 	case "integer":
+		if name == "rollout" {
+			return a.round
+		}
 		return 1
 	case "boolean":
 		return false
@@ -98,7 +102,7 @@ func (a *assault) sample(name string, of any) any {
 	a.made++
 	said := map[string]string{
 		"what": fmt.Sprintf("203.0.113.%d", 1+a.made%200), "addresses": fmt.Sprintf("198.51.100.%d", 1+a.made%200), "host": "web-1", "interface": "tap0", "guest": "guest-1",
-		"secret": fmt.Sprintf("%064x", a.made), "sha256": fmt.Sprintf("%064x", a.made), "hashes": fmt.Sprintf("%064x", a.made),
+		"secret": fmt.Sprintf("%08x%056x", a.made, 0), "sha256": fmt.Sprintf("%064x", a.made), "hashes": fmt.Sprintf("%064x", a.made),
 		"expires": time.Now().Add(12 * time.Hour).UTC().Format(time.RFC3339), "role": "viewer", "command": "pause", "roots": "e30=", "targets": "e30=", "order": "e30=",
 	}
 	if text, has := said[name]; has {
@@ -112,6 +116,9 @@ func (a *assault) marked(name string, of any) (out []any) {
 	s := a.schema(of)
 	switch s["type"] {
 	case "string":
+		if name == "id" { // which is taken once
+			return []any{marker + fmt.Sprint(a.round)}
+		}
 		return []any{marker}
 	case "array":
 		for _, v := range a.marked(name, s["items"]) {
@@ -194,7 +201,7 @@ func (a *assault) say(method, path string, o object) {
 			switch {
 			case name == target:
 			case id == "revoke":
-				value = "web-2"
+				value = fmt.Sprint("web-", 1+a.round)
 			default:
 				value = fmt.Sprint(a.sample(name, p["schema"]))
 			}
@@ -283,9 +290,10 @@ func hostileTexts(t *testing.T, database ...string) {
 	f := found(t)
 	defer f.serve(t, database...)()
 	at := func(args ...string) []string { return append(args, "--dir", f.dir) }
-	token, _ := run(t, 0, at("token", "create", "--repository", f.repository, "--uses", "2")...)
-	enrol(t, "web-1", token)
-	enrol(t, "web-2", token)
+	token, _ := run(t, 0, at("token", "create", "--repository", f.repository, "--uses", "3")...)
+	for i := range 3 {
+		enrol(t, fmt.Sprint("web-", 1+i), token)
+	}
 	text, err := os.ReadFile("../api/openapi.yaml")
 	ok(t, err)
 	a := &assault{T: t}
@@ -321,6 +329,7 @@ func hostileTexts(t *testing.T, database ...string) {
 		}
 		f.sign(t, map[string]string{"fleet.yaml": of, "parts/10-base.yaml": "version: 1\ninput: {default: drop}\n"})
 		run(t, 0, at("publish", "--repository", f.repository)...)
+		a.round++
 		a.operations, a.fields, a.accepted = 0, 0, map[string]int{}
 		walk()
 		for _, h := range hostile {

@@ -2,10 +2,12 @@ package controller
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/base/selector"
 	"sluice/internal/fleet/api"
@@ -18,8 +20,18 @@ import (
 // bytes.
 const mostSuspended = api.MostRequest
 
-// approvedKey is in the context of a request that somebody has approved.
+// approvedKey is in the context of a request that somebody has approved: when it was asked for.
 type approvedKey struct{}
+
+// ends is when what a request makes ends. It says so for the moment at which it is asked for: what
+// waited for approval is good for as long as it would have been then.
+func (o operator) ends(r *http.Request, asked time.Time) time.Time {
+	since, waited := r.Context().Value(approvedKey{}).(time.Time)
+	if later := asked.Add(o.Now().Sub(since)); waited && later.After(asked) && later.Year() <= 9999 { // as JSON has years
+		return later
+	}
+	return asked
+}
 
 // wantsApproval says whether the newest fleet.yaml has a second person approve a request.
 func (c *Controller) wantsApproval(r *http.Request, o api.Operation) (bool, error) {
@@ -125,8 +137,9 @@ func (c *Controller) covers(who caller, of concern) bool {
 	return of.hosts.Implies(who.Hosts)
 }
 
-// suspend keeps a request until somebody approves it. What its operation would not take is refused
-// at once, and what is kept is what the operation will read and people are shown.
+// suspend keeps a request until somebody approves it. It is tried first: what would change nothing
+// is answered at once, and so is what the operation refuses. What is kept is what the operation
+// will read and people are shown.
 func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op api.Operation) {
 	body, known := suspendable(op.ID)
 	if !known {
@@ -146,6 +159,18 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 	}
 	if _, err := o.concerns(op.ID, r.URL, body, who); err != nil {
 		o.done(w, nil, err)
+		return
+	}
+	would := false
+	tried, err := o.perform(store.Trial(r.Context(), &would), who, r.Method, r.URL, text, o.Now())
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	if !would {
+		maps.Copy(w.Header(), tried.header)
+		w.WriteHeader(tried.status)
+		_, _ = w.Write(tried.body.Bytes())
 		return
 	}
 	kept, err := o.Store.Ask(r.Context(), store.Request{

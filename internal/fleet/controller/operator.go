@@ -302,11 +302,16 @@ func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, comm
 func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*rollout.Rollout, error) {
 	c.publishes.Lock()
 	defer c.publishes.Unlock()
-	if err := c.online.Publish(trust.Metadata{Roots: p.Roots, Targets: p.Targets}, c.Now()); err != nil {
+	signed := trust.Metadata{Roots: p.Roots, Targets: p.Targets}
+	is, err := c.online.Published(signed, c.Now())
+	if err == nil && !store.IsTrial(ctx) {
+		err = c.online.Publish(signed, c.Now())
+	}
+	if err != nil {
 		c.meter.verified(err)
 		return nil, wrong("%v", err)
 	}
-	listed := c.online.State().Bundles
+	listed := is.Bundles
 	i := slices.IndexFunc(listed, func(b trust.Bundle) bool { return b.Number == p.Bundle })
 	if i < 0 {
 		return nil, wrong("targets.json lists no bundle %d", p.Bundle)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
@@ -229,7 +230,7 @@ func (o operator) Approve(w http.ResponseWriter, r *http.Request, id string) {
 		err = o.Store.Decide(context.WithoutCancel(r.Context()), id, who.Who, store.RequestApproved, asked.Why, asked.Alone)
 	}
 	if err == nil && found.Operation != store.Enrolling { // whose host comes back by itself
-		failure, answer := o.perform(r.Context(), found)
+		failure, answer := o.carryOut(r.Context(), found)
 		err = o.Store.Performed(context.WithoutCancel(r.Context()), id, failure, answer)
 	}
 	o.decided(w, r, id, err)
@@ -253,20 +254,17 @@ func (o operator) mayApprove(who caller, w waiting, alone bool) error {
 	return nil
 }
 
-// perform does what was approved, as who asked, with what they may now.
-func (o operator) perform(ctx context.Context, w waiting) (failure string, answer []byte) {
+// carryOut does what was approved, as who asked, with what they may now.
+func (o operator) carryOut(ctx context.Context, w waiting) (failure string, answer []byte) {
 	if w.gone != nil {
 		return w.gone.Error(), nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	ctx = context.WithValue(context.WithValue(ctx, callerKey{}, w.asker), approvedKey{}, true)
-	r, err := http.NewRequestWithContext(ctx, w.Method, w.at.String(), bytes.NewReader(w.Body))
+	out, err := o.perform(ctx, w.asker, w.Method, w.at, w.Body, w.Asked)
 	if err != nil {
 		return err.Error(), nil
 	}
-	out := &kept{header: http.Header{}}
-	o.operations().ServeHTTP(out, r)
 	if out.status >= http.StatusOK && out.status < http.StatusMultipleChoices {
 		if out.body.Len() > mostSuspended {
 			return "", nil
@@ -278,6 +276,18 @@ func (o operator) perform(ctx context.Context, w waiting) (failure string, answe
 		return fmt.Sprintf("the answer is %d", out.status), nil
 	}
 	return f.Text, nil
+}
+
+// perform does what somebody has asked for at some time, as if it were approved.
+func (o operator) perform(ctx context.Context, who caller, method string, at *url.URL, body []byte, asked time.Time) (*kept, error) {
+	ctx = context.WithValue(context.WithValue(ctx, callerKey{}, who), approvedKey{}, asked)
+	r, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	out := &kept{header: http.Header{}}
+	o.operations().ServeHTTP(out, r)
+	return out, nil
 }
 
 // kept is an answer in memory.

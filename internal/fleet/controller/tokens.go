@@ -58,6 +58,7 @@ func (o operator) CreateToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	who := as(r)
+	t.Expires = o.ends(r, t.Expires)
 	secret, err := usable(t)
 	if err == nil && !t.Expires.After(o.Now()) {
 		err = wrong("a token that expires at %s is good for nothing", english.Moment(t.Expires))
@@ -112,6 +113,7 @@ func (o operator) CreateAccess(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
+	asked.Expires = o.ends(r, asked.Expires)
 	a, err := o.access(as(r), asked)
 	if err == nil {
 		err = o.Store.CreateAccess(r.Context(), a.By, a)
@@ -163,6 +165,7 @@ func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	who, now := as(r), o.Now()
+	asked.Expires = o.ends(r, asked.Expires)
 	secret, err := hashed(asked.Secret)
 	hosts := (*selector.Selector)(nil)
 	switch {

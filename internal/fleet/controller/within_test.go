@@ -92,8 +92,10 @@ roll-out: {stages: [100%], settle: none}
 	part := "version: 1\nsets: {scanners: {url: \"" + server.URL + "/list.txt\", live: true}}\ninput: {default: drop, rules: [drop from scanners]}\n"
 	publish := func() {
 		t.Helper()
-		signed, err := f.repository.Sign(trust.Signing{Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", part)},
-			Lists: []trust.File{f.file(trust.URLLists+"/"+policy.SignedList("scanners", server.URL+"/list.txt"), "", "192.0.2.0/24\n")}}, time.Now(), f.policy)
+		signed, err := f.repository.Sign(trust.Signing{
+			Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", part)},
+			Lists: []trust.File{f.file(trust.URLLists+"/"+policy.SignedList("scanners", server.URL+"/list.txt"), "", "192.0.2.0/24\n")},
+		}, time.Now(), f.policy)
 		ok(t, err)
 		_, err = f.give(signed.Bundle.Number)
 		ok(t, err)

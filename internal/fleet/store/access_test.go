@@ -68,3 +68,21 @@ func TestAccess(t *testing.T) {
 		same(t, "the audit", told, []string{"fleet.create", "access.create", "access.create", "access.withdraw"})
 	})
 }
+
+// TestTrial: what is tried is not kept, and says whether it would be.
+func TestTrial(t *testing.T) {
+	each(t, func(t *testing.T, s *Store) {
+		fleet(t, s)
+		took := false
+		ctx := Trial(t.Context(), &took)
+		a := Access{ID: "a", Kind: AccessToken, Secret: secretOf("s"), Who: "token:ci", Role: "viewer", Expires: s.Now().Add(time.Hour)}
+		is(t, "tried", s.CreateAccess(ctx, operator, a), ErrTried)
+		same(t, "kept", len(good[[]Access](t)(s.Accesses(t.Context()))), 0)
+		same(t, "told", len(good[[]Entry](t)(s.Audit(t.Context(), 0, 100))), 1)
+		is(t, "done", s.CreateAccess(t.Context(), operator, a), nil)
+		same(t, "it would be", took, true)
+		took = false
+		is(t, "tried again", s.CreateAccess(ctx, operator, a), ErrExists)
+		same(t, "it would not be", took, false)
+	})
+}

@@ -18,6 +18,7 @@ var (
 	ErrConflict error = answerError("somebody else was quicker") // a compare-and-set that lost
 	ErrExists   error = answerError("it exists already")
 	ErrTooMany  error = answerError("there are too many")
+	ErrTried    error = answerError("it was only tried")
 	ErrTaken    error = answerError("taken by another")
 	ErrRevoked  error = answerError("revoked")
 	ErrToken    error = answerError("the token is not good")

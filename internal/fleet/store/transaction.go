@@ -24,6 +24,17 @@ type tx struct {
 // tries is how often a transaction is done that others at the same time undo.
 const tries = 10
 
+type trialKey struct{}
+
+// Trial is a context in which no transaction writes: one that the database would take is undone,
+// ends in [ErrTried], and sets took.
+func Trial(ctx context.Context, took *bool) context.Context {
+	return context.WithValue(ctx, trialKey{}, took)
+}
+
+// IsTrial says whether a context is one of [Trial].
+func IsTrial(ctx context.Context) bool { return ctx.Value(trialKey{}) != nil }
+
 // write does f in a transaction, which f may be called for several times. What f has said
 // by changed and tell is written last, so that the row that all transactions share is
 // locked for a short time, and the order of revisions and of the audit is that of commits.
@@ -57,7 +68,11 @@ func (s *Store) writeOnce(ctx context.Context, f func(*tx) error) (changed bool,
 		_ = begun.Rollback() // what f says is the reason
 		return false, err
 	}
-	if err := t.seal(); err != nil {
+	err = t.seal()
+	if took, is := ctx.Value(trialKey{}).(*bool); is && err == nil {
+		*took, err = true, ErrTried
+	}
+	if err != nil {
 		_ = begun.Rollback()
 		return false, err
 	}

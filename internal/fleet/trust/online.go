@@ -134,25 +134,46 @@ func (o *Online) keep(next kept) error {
 func (o *Online) Publish(m Metadata, now time.Time) error {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	next, root, err := o.kept.withRoots(o.view.root, m.Roots)
+	next, err := o.with(m, now)
+	if err == nil {
+		err = o.readKeys()
+	}
 	if err != nil {
 		return err
 	}
+	return o.keep(next)
+}
+
+// Published is what [Online.State] would say after [Online.Publish].
+func (o *Online) Published(m Metadata, now time.Time) (State, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	next, err := o.with(m, now)
+	if err != nil {
+		return State{}, err
+	}
+	v, err := next.read()
+	if err != nil {
+		return State{}, err
+	}
+	return stateOf(next, v), nil
+}
+
+func (o *Online) with(m Metadata, now time.Time) (next kept, err error) {
+	next, root, err := o.kept.withRoots(o.view.root, m.Roots)
+	if err != nil {
+		return next, err
+	}
 	if root.Signed.IsExpired(now) {
-		return expired("root.json", root.Signed.Expires, now)
+		return next, expired("root.json", root.Signed.Expires, now)
 	}
 	for _, data := range m.Roots {
 		if r, err := readRoot(data); err == nil && r.Signed.Version > o.view.root.Signed.Version {
 			next.Chain = append(next.Chain[:len(next.Chain):len(next.Chain)], data)
 		}
 	}
-	if next, _, err = next.withTargets(root, o.view.targets, m.Targets, now); err != nil {
-		return err
-	}
-	if err := o.readKeys(); err != nil {
-		return err
-	}
-	return o.keep(next)
+	next, _, err = next.withTargets(root, o.view.targets, m.Targets, now)
+	return next, err
 }
 
 // Refresh signs snapshot.json and timestamp.json anew, good for [OnlineFor], with the
