@@ -655,3 +655,24 @@ func TestFacts(t *testing.T) {
 		t.Error("the controller after this one asks again")
 	}
 }
+
+// TestPublishedElsewhere: hosts hear at one controller of what was published at another on the
+// same database.
+func TestPublishedElsewhere(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	a, err := f.join("web-1", f.token(map[string]string{"role": "web"}, 1))
+	ok(t, err)
+	a = a.of(f.second())
+	_, err = f.publish("input: {default: drop}\n# 2\n")
+	ok(t, err)
+	f.until("it hears of bundle 2", func() bool {
+		m, err := a.client.Trust(t.Context())
+		ok(t, err)
+		ok(t, a.trust.Update(trust.Metadata{Roots: m.Roots, Timestamp: m.Timestamp, Snapshot: m.Snapshot, Targets: m.Targets}, time.Now()))
+		_, err = a.trust.Bundle(2, 1, time.Now())
+		return err == nil
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -141,6 +142,9 @@ func (c *Controller) whole(ctx context.Context, lists []string) error {
 	if err == nil {
 		err = c.readLists(ctx)
 	}
+	if err == nil {
+		err = c.learn(ctx, s.Metadata)
+	}
 	if err != nil {
 		return err
 	}
@@ -178,6 +182,27 @@ func (c *Controller) whole(ctx context.Context, lists []string) error {
 	c.driver.look()
 	c.memberships()
 	return nil
+}
+
+// learn takes what was published at another controller on the same database, as a host would.
+func (c *Controller) learn(ctx context.Context, all []store.Metadata) error {
+	var m trust.Metadata
+	var version int64
+	for _, is := range all { // those of a role are in their order
+		if is.Role == "root" {
+			m.Roots = append(m.Roots, is.Body)
+		} else {
+			m.Targets, version = is.Body, is.Version
+		}
+	}
+	if version <= c.online.State().TargetsVersion {
+		return nil
+	}
+	if err := c.online.Publish(m, c.Now()); err != nil {
+		c.Note(fmt.Errorf("what another controller has published is not taken: %w", err))
+		return nil
+	}
+	return c.sign(ctx)
 }
 
 // cutRevoked ends the streams of hosts that may have none any more.
