@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +20,15 @@ import (
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
 )
+
+// seat is where a controller may run.
+type seat struct {
+	number int // 1, or 2
+	dir    string
+	link   string // to the database
+	run    *run   // nil: none runs
+	away   bool   // the database cannot be reached from there
+}
 
 // run is a controller that runs, on the database of the fleet.
 type run struct {
@@ -31,51 +42,121 @@ type run struct {
 	work     sync.WaitGroup
 }
 
-const address = "192.0.2.1:7443"
+// address is where hosts reach a controller.
+func (s *seat) address() string { return addressOf(byte(s.number)).String() }
+
+// addresses are where hosts reach controllers.
+func (f *fleet) addresses() (all []string) {
+	for _, s := range f.seats {
+		all = append(all, s.address())
+	}
+	return all
+}
+
+// newSeat makes one, whose folder has what one of no other has.
+func (f *fleet) newSeat() *seat {
+	n := len(f.seats) + 1
+	s := &seat{number: n, dir: filepath.Join(f.dir, fmt.Sprint("controller-", n)), link: filepath.Join(f.links, fmt.Sprint(n))}
+	if n == 1 {
+		check(os.MkdirAll(s.dir, 0o700))
+	} else {
+		check(os.CopyFS(s.dir, os.DirFS(f.seats[0].dir)))
+	}
+	f.seats = append(f.seats, s)
+	f.reach(s, true)
+	return s
+}
+
+// reach has the database be reached from a seat, or not.
+func (f *fleet) reach(s *seat, is bool) {
+	to := filepath.Join(f.dir, "fleet.db")
+	if !is {
+		to = filepath.Join(f.dir, "nowhere", "fleet.db")
+	}
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	check(os.Symlink(to, s.link+".new"))
+	check(os.Rename(s.link+".new", s.link))
+	s.away = !is
+}
 
 // start starts a controller.
-func (f *fleet) start() {
-	r := &run{f: f, listener: &listener{conns: make(chan net.Conn), closed: make(chan struct{})}}
+func (f *fleet) start(s *seat) {
+	f.reach(s, true)
+	r := &run{f: f, listener: &listener{at: s, conns: make(chan net.Conn), closed: make(chan struct{})}}
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
-	r.store = must(store.Open(ctx, "sqlite:"+filepath.Join(f.dir, "fleet.db")))
+	r.store = must(store.Open(ctx, "sqlite:"+s.link))
 	r.store.Clock = f.clock
 	if f.faults() && f.skewed {
 		f.fault("controller's clock wrong", nil)
 		r.skew = []time.Duration{-26 * time.Hour, 26 * time.Hour}[f.below(2)]
 	}
 	r.Controller = must(controller.New(ctx, controller.Options{
-		Dir: f.dir, Store: r.store, Version: "1", Controllers: []string{address},
+		Dir: s.dir, Store: r.store, Version: "1", Controllers: f.addresses(),
 		Now: func() time.Time { return time.Now().Add(r.skew) },
 	}))
 	r.work.Go(func() { check(r.Serve(ctx, r.listener)) })
-	if f.bug == haltedAdvances {
-		r.work.Go(func() { r.advance(ctx) })
-	}
-	if f.bug == lostMoves {
-		r.work.Go(func() { r.settleAtOnce(ctx) })
+	for plant, does := range map[planted]func(context.Context){haltedAdvances: r.advance, lostMoves: r.settleAtOnce, staleSteps: r.stepLate} {
+		if f.bug == plant {
+			r.work.Go(func() { does(ctx) })
+		}
 	}
 	f.mutex.Lock()
-	f.one = r
+	s.run = r
 	f.mutex.Unlock()
 }
 
-// kill ends the controller, whose connections break at once.
-func (f *fleet) kill() {
+// kill ends a controller, whose connections break at once.
+func (f *fleet) kill(s *seat) {
 	f.mutex.Lock()
-	r := f.one
-	f.one = nil
+	r := s.run
+	s.run = nil
 	f.mutex.Unlock()
 	if r == nil {
 		return
 	}
 	for _, h := range f.hosts {
-		h.link.breakAll()
+		h.link.breakAll(s)
 	}
 	r.stop()
 	r.work.Wait()
+	f.reach(s, true)
 	f.audit.harvest(&f.history, r.store, f.floors, 0)
 	check(r.store.Close())
+}
+
+// killAll ends all of them.
+func (f *fleet) killAll() {
+	for _, s := range f.seats {
+		f.kill(s)
+	}
+}
+
+// startAll starts those that do not run, and has all reach the database.
+func (f *fleet) startAll() {
+	for _, s := range f.seats {
+		f.reach(s, true)
+		if s.run == nil {
+			f.start(s)
+		}
+	}
+}
+
+// running is a controller that a person may ask; nil: there is none.
+func (f *fleet) running() *run {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	var all []*run
+	for _, s := range f.seats {
+		if s.run != nil && !s.away {
+			all = append(all, s.run)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[f.random.IntN(len(all))]
 }
 
 // publish sends what the operator's repository has, and begins the roll-out of a bundle.
@@ -138,6 +219,26 @@ func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
+	}
+}
+
+// stepLate is another one: what a controller read some time ago, it writes over what there is now.
+func (r *run) stepLate(ctx context.Context) {
+	for ctx.Err() == nil {
+		before, err := r.store.OpenRollouts(ctx)
+		wait(ctx, 4*time.Second)
+		now, wrong := r.store.OpenRollouts(ctx)
+		if err != nil || wrong != nil {
+			continue
+		}
+		for _, row := range now {
+			i := slices.IndexFunc(before, func(b store.Rollout) bool { return b.ID == row.ID && b.Version != row.Version })
+			if i < 0 {
+				continue
+			}
+			row.Phase, row.State = before[i].Phase, before[i].State
+			_, _ = r.store.Move(ctx, "controller", "rollout.step", store.Move{Rollouts: []store.Rollout{row}}) // somebody else was quicker
+		}
 	}
 }
 
@@ -231,6 +332,7 @@ func (f *fleet) faults() bool {
 
 // listener is where a controller listens.
 type listener struct {
+	at     *seat
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -250,4 +352,4 @@ func (l *listener) Close() error {
 	return nil
 }
 
-func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(addressOf(1)) }
+func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(addressOf(byte(l.at.number))) }

@@ -35,6 +35,7 @@ const (
 	lostBans       planted = "hosts drop bans that a restored database does not know"
 	longBans       planted = "hosts keep bans for longer"
 	oldClock       planted = "hosts go by the database's clock as it was before it was set back"
+	staleSteps     planted = "a controller writes what it read before others wrote"
 	wallClock      planted = "hosts end bans by their own clock, as it is set later"
 	lostMoves      planted = "guests leave before they have come"
 	keptGuests     planted = "hosts keep guests that have gone"
@@ -46,13 +47,15 @@ const (
 )
 
 // fleet is a whole fleet in one process, by the clock of testing/synctest: an operator who
-// signs, a controller on an SQLite file, hosts whose kernels only remember, and a network
+// signs, one controller or two on an SQLite file, hosts whose kernels only remember, and a network
 // that loses, doubles and delays what they say.
 type fleet struct {
 	t       *testing.T
 	bug     planted
 	history History
-	dir     string // of the controller
+	dir     string // of the database, and the folders of controllers
+	links   string // to the database
+	seats   []*seat
 	policy  trust.Signer
 	signs   *trust.Repository
 	next    trust.Signing
@@ -73,7 +76,6 @@ type fleet struct {
 	texts  map[int64]string // of each bundle's part
 	floor  int64
 	faulty bool // the network is
-	one    *run // nil: none
 	hosts  []*host
 }
 
@@ -84,6 +86,15 @@ func (f *fleet) below(n int) int {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return f.random.IntN(n)
+}
+
+// mixed are the same in another order.
+func (f *fleet) mixed(all []string) []string {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	all = slices.Clone(all)
+	f.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
 }
 
 func (f *fleet) upTo(d time.Duration) time.Duration { return time.Duration(f.below(int(d))) }
@@ -114,14 +125,14 @@ roll-out: {stages: [1 per class, 50%, 100%], settle: 5s, confirm: 10s, probes: [
 func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 	f := &fleet{
 		t: t, bug: plant, random: rand.New(rand.NewPCG(seed, 0)), blobs: map[string][]byte{}, texts: map[int64]string{}, floors: map[int64]int64{},
-		dir: filepath.Join(memory(t), "controller"),
+		dir: filepath.Join(memory(t), "controllers"), links: memory(t),
 	}
 	f.skewed, f.set, f.wrong = f.chance(3), f.chance(2) || plant == oldClock, f.chance(2) || plant == wallClock
 	key := func() trust.PrivateKey { return must(trust.NewKey()) }
 	root, policy := key(), key()
 	f.policy = policy
 	now := time.Now()
-	check(os.MkdirAll(f.dir, 0o700))
+	first := f.newSeat()
 	one := func(k trust.PrivateKey) trust.RoleKeys {
 		return trust.RoleKeys{Keys: []ed25519.PublicKey{k.Public()}, Threshold: 1}
 	}
@@ -130,14 +141,14 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 	founding := trust.Founding{Fleet: fleetName, CA: ca, Root: one(root), Policy: one(policy)}
 	for role, keys := range map[string]*[]ed25519.PublicKey{"snapshot": &founding.Snapshot, "timestamp": &founding.Timestamp, "live": &founding.Live} {
 		k := key()
-		check(trust.AddOnlineKey(f.dir, role, k))
+		check(trust.AddOnlineKey(first.dir, role, k))
 		*keys = []ed25519.PublicKey{k.Public()}
 	}
 	f.signs = must(trust.Found(filepath.Join(memory(t), "repository"), founding, now, root))
-	check(trust.NewOnline(f.dir, f.signs.Root()))
+	check(trust.NewOnline(first.dir, f.signs.Root()))
 	certificate, intermediate, err := trust.NewIntermediate(fleetName, ca, caKey, now)
 	check(err)
-	check(trust.AddOnlineCA(f.dir, certificate, intermediate))
+	check(trust.AddOnlineCA(first.dir, certificate, intermediate))
 	f.list = newList()
 	f.serve()
 	text, parts := withGroups(listServer() + f.list.path)
@@ -152,10 +163,14 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 	}
 
 	f.audit.rollouts = map[int64]rollout.Rollout{}
-	f.start()
+	if !f.skewed && f.chance(2) || plant == staleSteps {
+		f.fault("two controllers", nil)
+		f.newSeat()
+	}
+	f.startAll()
 	// What a token says is that it is good for three hosts.
-	token := must(trust.NewToken(f.signs.Root(), []string{address}, map[string]string{"role": "web"}))
-	check(f.one.store.CreateToken(t.Context(), "operator:ann", store.Token{
+	token := must(trust.NewToken(f.signs.Root(), f.addresses(), map[string]string{"role": "web"}))
+	check(f.running().store.CreateToken(t.Context(), "operator:ann", store.Token{
 		ID: "t1", Secret: sha256.Sum256([]byte(token.Secret)), Uses: 3, Expires: now.Add(time.Hour), Labels: token.Labels,
 	}))
 	f.history.Add(Event{Kind: Acknowledged, What: "token t1"})
@@ -219,16 +234,10 @@ func (f *fleet) publish(part string) {
 	f.t.Fatalf("nobody takes a publication: %v", err)
 }
 
-func (f *fleet) running() *run {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	return f.one
-}
-
 // restore puts back a copy of the controller's folder, under a new incarnation that the
 // policy's key signs.
 func (f *fleet) restore(copied string, at time.Time) {
-	f.kill()
+	f.killAll()
 	for _, h := range f.hosts {
 		h.link.cutStreams()
 	}
@@ -237,18 +246,18 @@ func (f *fleet) restore(copied string, at time.Time) {
 	time.Sleep(5 * time.Second)
 	f.history.Add(Event{Kind: Restored, Until: at})
 	f.audit = f.copied.clone()
-	f.start()
+	f.startAll()
 	f.next.Restore = true
 	f.publish("good")
 }
 
 // backUp copies the controller's folder while nothing writes to it.
 func (f *fleet) backUp() (dir string, at time.Time) {
-	f.kill()
+	f.killAll()
 	f.copied = f.audit.clone()
 	at, dir = time.Now(), filepath.Join(memory(f.t), "copy")
 	check(os.CopyFS(dir, os.DirFS(f.dir)))
-	f.start()
+	f.startAll()
 	return dir, at
 }
 
@@ -269,10 +278,10 @@ func (f *fleet) clock() time.Time { return time.Now().Add(time.Duration(f.ahead.
 // real is a moment of the database's clock as it is now.
 func (f *fleet) real(t time.Time) time.Time { return t.Add(-time.Duration(f.ahead.Load())) }
 
-// everyFault is what fault writes down.
+// everyFault is what fault writes down, besides lies.
 var everyFault = []string{
-	"controller away", "controller restarted", "controller's clock wrong", "network cut", "agent restarted", "stream cut", "message lost", "message doubled",
-	"message late", "file altered", "file missing", "kernel busy", "order forged", "order of an old bundle forged", "members forged", "order replayed",
+	"controller away", "controller restarted", "database away", "two controllers", "controller's clock wrong", "network cut", "agent restarted", "stream cut", "message lost", "message doubled",
+	"message late", "file altered", "file missing", "kernel busy",
 }
 
 // fault writes down what goes wrong, at a host or at none.
@@ -286,17 +295,21 @@ func (f *fleet) fault(what string, h *host) {
 
 // disturb is one fault, or one thing that people do.
 func (f *fleet) disturb() {
-	h := f.hosts[f.below(len(f.hosts))]
-	switch f.below(12) {
+	h, s := f.hosts[f.below(len(f.hosts))], f.seats[f.below(len(f.seats))]
+	switch f.below(13) {
 	case 0:
 		f.fault("controller away", nil)
-		f.kill()
+		f.kill(s)
 		time.Sleep(f.upTo(40 * time.Second))
-		f.start()
+		f.start(s)
 	case 1:
 		f.fault("controller restarted", nil)
-		f.kill()
-		f.start()
+		f.kill(s)
+		f.start(s)
+	case 11:
+		f.fault("database away", nil)
+		f.reach(s, false)
+		time.AfterFunc(f.upTo(time.Minute), func() { f.reach(s, true) })
 	case 2:
 		f.fault("network cut", h)
 		h.link.cut(f.upTo(time.Minute))
@@ -333,7 +346,7 @@ func (f *fleet) run() {
 		for _, h := range f.hosts {
 			h.stop()
 		}
-		f.kill()
+		f.killAll()
 		time.Sleep(time.Hour) // whatever waited has ended
 	}()
 	for _, h := range f.hosts {
@@ -381,6 +394,10 @@ func (f *fleet) run() {
 		switch f.bug {
 		case haltedAdvances:
 			f.command(rollout.Hold)
+		case staleSteps:
+			f.publish("good")
+			time.Sleep(time.Second)
+			f.command(rollout.Halt)
 		case lowerRevision, anyBundle, belowFloor, anyMembers:
 			f.hosts[0].link.lie()
 		}
@@ -397,11 +414,9 @@ func (f *fleet) calm() {
 	f.faulty = false
 	f.mutex.Unlock()
 	if f.skewed {
-		f.kill() // somebody sets the clock
+		f.killAll() // somebody sets the clock
 	}
-	if f.running() == nil {
-		f.start()
-	}
+	f.startAll()
 	for _, h := range f.hosts {
 		h.rightClock()
 		h.link.heal()
@@ -413,7 +428,7 @@ func (f *fleet) calm() {
 // told last.
 func (f *fleet) end() {
 	ctx := f.t.Context()
-	s := f.one.store
+	s := f.running().store
 	for _, h := range f.hosts {
 		f.history.Add(h.how(wants(ctx, s, h.id)))
 	}

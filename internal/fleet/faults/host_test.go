@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -44,12 +43,12 @@ type host struct {
 // newHost enrols a host, over the network.
 func newHost(f *fleet, id string, token trust.Token) *host {
 	h := &host{f: f, id: id, number: byte(10 + len(f.hosts)), dir: filepath.Join(memory(f.t), "fleet")}
-	h.link = &link{f: f, host: h, streams: map[*stream]bool{}, conns: map[net.Conn]bool{}}
+	h.link = &link{f: f, host: h, streams: map[*stream]bool{}, conns: map[*cable]bool{}}
 	h.kernel = &kernel{host: h}
 	believed := must(trust.NewHost(h.dir, f.signs.Root()))
 	key, request, err := trust.NewRequest(id)
 	check(err)
-	client := &wire.Client{Base: "https://" + address, HTTP: &http.Client{Transport: &http.Transport{
+	client := &wire.Client{Base: "https://" + f.seats[0].address(), HTTP: &http.Client{Transport: &http.Transport{
 		DialContext: h.link.connect, TLSClientConfig: believed.ClientTLS(nil, time.Now), DisableKeepAlives: true,
 	}}}
 	ask := &wire.Enrol{Secret: token.Secret, Host: id, Request: string(request)}
@@ -71,7 +70,7 @@ func (h *host) start(ctx context.Context) {
 	h.ended = make(chan struct{})
 	ended := h.ended
 	believed := must(trust.OpenHost(h.dir))
-	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: []string{address}, Dialer: h.link.connect, Clock: h.clock.now}
+	h.network = &agent.Network{Dir: h.dir, Host: h.id, Trust: believed, Addresses: h.f.addresses(), Dialer: h.link.connect, Clock: h.clock.now}
 	check(h.network.Open())
 	run := func(ctx context.Context) error { return (&gullible{host: h}).run(ctx) }
 	if !slices.Contains([]planted{lowerRevision, anyBundle, belowFloor}, h.f.bug) {
@@ -101,7 +100,7 @@ func (h *host) stop() {
 // what it did.
 func (h *host) restart() {
 	h.stop()
-	h.link.breakAll()
+	h.link.breakAll(nil)
 	if h.f.faults() {
 		time.Sleep(h.f.upTo(30 * time.Second))
 	}

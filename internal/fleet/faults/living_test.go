@@ -104,6 +104,8 @@ func (f *fleet) endLiving(s *store.Store) {
 			}
 		}
 		h.kernel.mutex.Unlock()
-		f.history.Add(Event{Kind: Borne, Host: h.id})
+		if h.kernel.bundle() != 0 { // else nothing says what may be banned there
+			f.history.Add(Event{Kind: Borne, Host: h.id})
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ type link struct {
 
 	mutex   sync.Mutex
 	healed  chan struct{} // closed when it is not cut any more
-	conns   map[net.Conn]bool
+	conns   map[*cable]bool
 	streams map[*stream]bool
 	caught  []wire.Desired // what this host was told, for who replays it
 	bundle  int64          // that it was told last, and since when
@@ -32,7 +33,7 @@ type link struct {
 
 const latency = 5 * time.Millisecond
 
-// addressOf is that of host n, or of the controller: 1.
+// addressOf is that of host n, or of a controller: 1 and 2.
 func addressOf(n byte) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, n}), 7443)
 }
@@ -81,21 +82,25 @@ type cable struct {
 	net.Conn
 
 	link   *link
+	to     *seat
 	peer   netip.AddrPort
 	out    chan []byte
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (l *link) newCable(c net.Conn, peer netip.AddrPort) *cable {
-	end := &cable{Conn: c, link: l, peer: peer, out: make(chan []byte, 4096), closed: make(chan struct{})}
+func (l *link) newCable(c net.Conn, to *seat, peer netip.AddrPort) *cable {
+	end := &cable{Conn: c, link: l, to: to, peer: peer, out: make(chan []byte, 4096), closed: make(chan struct{})}
 	go end.carry()
 	return end
 }
 
 // connect is a host's dialer.
-func (l *link) connect(ctx context.Context, _, _ string) (net.Conn, error) {
-	r := l.f.running()
+func (l *link) connect(ctx context.Context, _, to string) (net.Conn, error) {
+	at := l.f.seats[slices.IndexFunc(l.f.seats, func(s *seat) bool { return s.address() == to })]
+	l.f.mutex.Lock()
+	r := at.run
+	l.f.mutex.Unlock()
 	if r == nil {
 		return nil, errCut
 	}
@@ -103,7 +108,7 @@ func (l *link) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	a, b := net.Pipe()
-	mine, theirs := l.newCable(a, addressOf(1)), l.newCable(b, addressOf(l.host.number))
+	mine, theirs := l.newCable(a, at, addressOf(byte(at.number))), l.newCable(b, at, addressOf(l.host.number))
 	select {
 	case r.listener.conns <- theirs:
 	case <-r.listener.closed:
@@ -165,13 +170,15 @@ func (c *cable) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) 
 func (c *cable) SetWriteDeadline(time.Time) error { return nil }
 func (c *cable) RemoteAddr() net.Addr             { return net.TCPAddrFromAddrPort(c.peer) }
 
-// breakAll breaks each connection.
-func (l *link) breakAll() {
+// breakAll breaks each connection to a controller; nil: to all.
+func (l *link) breakAll(to *seat) {
 	l.mutex.Lock()
 	conns := maps.Clone(l.conns)
 	l.mutex.Unlock()
 	for c := range conns {
-		_ = c.Close()
+		if to == nil || c.to == to {
+			_ = c.Close()
+		}
 	}
 }
 
@@ -215,30 +222,31 @@ func (l *link) lie() {
 	l.mutex.Lock()
 	caught := l.caught
 	l.mutex.Unlock()
+	if len(caught) == 0 {
+		return
+	}
 	for _, s := range l.all() {
-		if len(caught) == 0 {
-			return
+		for _, lie := range l.f.mixed(lies) {
+			d := caught[len(caught)-1]
+			switch lie {
+			case "order forged":
+				d.Bundle, d.Rollout = newest+50, 999
+			case "order of an old bundle forged":
+				d.Bundle, d.Rollout = 1, 998
+			case "members forged":
+				d.Members, d.Blobs = l.forge(d.Order.Revision)
+			case "order replayed":
+				d = caught[l.f.below(len(caught))]
+			}
+			l.f.fault(lie, l.host)
+			s.lose()
+			s.deliver(&wire.Message{Desired: &d})
 		}
-		d, what := caught[l.f.below(len(caught))], "order replayed"
-		switch l.f.below(4) {
-		case 0:
-			what = "order forged"
-			d = caught[len(caught)-1]
-			d.Bundle, d.Rollout = newest+50, 999
-		case 1:
-			what = "order of an old bundle forged"
-			d = caught[len(caught)-1]
-			d.Bundle, d.Rollout = 1, 998
-		case 2:
-			what = "members forged"
-			d = caught[len(caught)-1]
-			d.Members, d.Blobs = l.forge(d.Order.Revision)
-		}
-		l.f.fault(what, l.host)
-		s.lose()
-		s.deliver(&wire.Message{Desired: &d})
 	}
 }
+
+// lies are what lie says.
+var lies = []string{"order forged", "order of an old bundle forged", "members forged", "order replayed"}
 
 // stream is one stream of an agent, of which messages are lost, doubled and overtaken by
 // others while there are faults.

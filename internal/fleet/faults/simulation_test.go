@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 		}
 		t.Fatalf("the fleet of seed %d", seed)
 	}
-	kinds := append([]string{"set at a host"}, everyFault...)
+	kinds := slices.Concat([]string{"set at a host"}, everyFault, lies)
 	for _, kind := range []Kind{Enforced, WentBack, Restored, Kept, Final, Ended, Holds, Lifting, Bears, Lifted, Set, Placed, Settled, Served, Carries, Due} {
 		kinds = append(kinds, string(kind))
 	}
@@ -79,6 +79,7 @@ func TestPlantedBugs(t *testing.T) {
 		lostBans:       "no ban vanishes, and nothing outlives its time",
 		longBans:       "no ban vanishes, and nothing outlives its time",
 		oldClock:       "no ban vanishes, and nothing outlives its time",
+		staleSteps:     "a halted roll-out never advances",
 		wallClock:      "no ban vanishes, and nothing outlives its time",
 		lostMoves:      "no guest is nowhere while it moves",
 		keptGuests:     "guests, members and lists are where they belong",
