@@ -66,10 +66,15 @@ func (n *Network) clock() func() time.Time {
 	return n.Clock
 }
 
+// idleTime is how long a connection stays that nothing is asked on. A host asks for what it lacks,
+// one after the other, and then for minutes nothing: to the controller each connection is some
+// 50 KiB, as much as the stream.
+const idleTime = 2 * time.Second
+
 // clientOf speaks HTTP/1.1, which a stream needs.
 func clientOf(config *tls.Config, dial Dialer) *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		DialContext: dial, TLSClientConfig: config, MaxIdleConns: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: time.Minute,
+		DialContext: dial, TLSClientConfig: config, MaxIdleConns: 4, IdleConnTimeout: idleTime, ResponseHeaderTimeout: time.Minute,
 	}}
 }
 

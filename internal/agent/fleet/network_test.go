@@ -211,6 +211,41 @@ func TestEnrol(t *testing.T) {
 	}
 }
 
+// ending tells that a connection was closed.
+type ending struct {
+	net.Conn
+	ended chan struct{}
+}
+
+func (c *ending) Close() error {
+	c.ended <- struct{}{}
+	return c.Conn.Close()
+}
+
+// A host leaves its controller no connection beside the stream, once it has its answers.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	e := d.enrolment(t)
+	_, err := Enrol(t.Context(), e)
+	check(t, err)
+	ended := make(chan struct{}, 1)
+	dir := filepath.Join(e.Host.Dir, apply.FleetDir)
+	n := &Network{Dir: dir, Host: "web-1", Trust: must(trust.OpenHost(dir)), Addresses: []string{d.address()}, Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := e.Dialer(ctx, network, address)
+		return &ending{c, ended}, err
+	}}
+	check(t, n.Open())
+	for range 2 { // by one connection
+		must(n.Metadata(t.Context()))
+	}
+	select {
+	case <-ended:
+	case <-time.After(50 * time.Second): // the door has no end for one
+		t.Fatal("the connection stays")
+	}
+}
+
 // Nothing is sent to who is not the fleet's controller.
 func TestEnrolAtAnother(t *testing.T) {
 	d, other := newDoor(t), newDoor(t)
