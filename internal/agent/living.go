@@ -21,6 +21,7 @@ import (
 // Live brings bans of the fleet into the kernel by what the agent keeps for that, without a
 // process, and whom the fleet lets in by one.
 func (e *fleetEngine) Live(ctx context.Context, change *fleet.Living) (*fleet.Lived, error) {
+	defer quieten()
 	out := &fleet.Lived{Refused: map[string]string{}}
 	banning := apply.FleetBanning{
 		Incarnation: change.Incarnation, Whole: change.Whole, From: change.From, To: change.To, Lift: change.Lift, Bounds: e.bounds,
