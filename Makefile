@@ -12,20 +12,24 @@ NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
 
+# All is compiled in one way, so that what is built, tested, linted and tried on other kernels
+# is compiled once: without C, paths of this machine and HTTP/2.
+export CGO_ENABLED = 0
+export GOFLAGS += -trimpath -tags=nethttpomithttp2
 # git does not answer in somebody else's clone, and go build would fail for that.
 ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 || echo no),)
-export GOFLAGS += -buildvcs=false
+GOFLAGS += -buildvcs=false
 endif
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-BUILD = -trimpath -tags nethttpomithttp2 -ldflags='-s -w'
+BUILD = -ldflags='-s -w'
 
 build: ## bin/sluice, bin/sluice-controller and bin/sluice-lab: static, without symbols; their man pages, completions
-	CGO_ENABLED=0 go build $(BUILD) -o bin/ ./cmd/...
+	go build $(BUILD) -o bin/ ./cmd/...
 	rm -rf bin/man bin/completion
-	CGO_ENABLED=0 go run $(BUILD) ./internal/lab/generate bin man completion
+	go run $(BUILD) ./internal/lab/generate bin man completion
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
