@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -128,6 +129,43 @@ func writeInventory(cmd *cobra.Command, _ []string) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %d with facts%s\n", out.File, said, english.Plural(out.Hosts, "host"), out.Facts, guests)
 	return nil
+}
+
+// warnUnseen says which hosts of the controller the inventory of a repository, if it has one, does
+// not know as they are: no check of the policy was for these.
+func warnUnseen(ctx context.Context, cmd *cobra.Command, c *api.Client) {
+	inv, err := inventory.Load(inventoryFile(cmd))
+	if err != nil { // which "check" says
+		return
+	}
+	is, err := c.Inventory(ctx)
+	if err != nil { // what comes next says it too, if it matters
+		return
+	}
+	var lacking, other []string
+	for _, h := range is.Hosts {
+		switch has := inv.Host(h.Host); {
+		case has == nil:
+			lacking = append(lacking, h.Host)
+		case !maps.Equal(has.Labels, h.Labels):
+			other = append(other, h.Host)
+		case h.Facts != "":
+			if text, err := regular.Read(has.Facts, store.MaxFacts); err != nil || trust.HashOf(text) != h.Facts {
+				other = append(other, h.Host)
+			}
+		}
+	}
+	var what []string
+	if len(lacking) > 0 {
+		what = append(what, "lacks "+english.Few(lacking, 3))
+	}
+	if len(other) > 0 {
+		what = append(what, "has other labels or facts of "+english.Few(other, 3))
+	}
+	if len(what) > 0 {
+		w := cmd.ErrOrStderr()
+		fmt.Fprintf(w, "%s %s %s: the policy was not checked for that; sluice-controller inventory && sluice-controller check\n", command.Paint(w, "33", "warning:"), inventoryFile(cmd), english.List(what))
+	}
 }
 
 // addGuests writes the machines on hosts.

@@ -32,6 +32,9 @@ of all listed bundles that it does not have, since hosts may run an older one. T
 of the newest bundle begins, in the stages of fleet.yaml, replacing one that is under way. The
 controller takes nothing that a host would refuse.
 
+Where the repository has an inventory.yaml, the hosts are named of which it lacks what the
+controller knows: "check" and "sign" did not judge the policy for these.
+
 With --not-before no host hears of it before a time; until then the roll-out says what it waits
 for, and a newer one may replace it. With --wait each stage is reported on standard error until
 the roll-out is done, has gone back, or waits for a person after a halt; interrupting the command
@@ -132,6 +135,7 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if waits {
 		patient(cmd, c)
 	}
+	warnUnseen(ctx, cmd, c)
 	out := published{Bundle: b.Number}
 	if err := send(ctx, c, r, files, older, &out); err != nil {
 		return hinted(err)

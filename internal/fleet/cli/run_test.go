@@ -173,6 +173,8 @@ func TestController(t *testing.T) {
 		t.Error(errText)
 	}
 	f.sign(t, map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\n", "parts/10-base.yaml": "version: 1\ninput: {default: drop}\n"})
+	unseen := filepath.Join(f.repository, "inventory.yaml")
+	write(t, unseen, "version: 1\nhosts: {web-1: {labels: {role: db}}}\n")
 	part := filepath.Join(f.repository, "parts/10-base.yaml")
 	text, err := os.ReadFile(part)
 	ok(t, err)
@@ -181,9 +183,11 @@ func TestController(t *testing.T) {
 		t.Error(errText)
 	}
 	ok(t, os.WriteFile(part, text, 0o600))
-	if shown, _ := run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository); !strings.Contains(shown, "bundle 1 is published, and 3 files sent; roll-out 1 has begun") {
-		t.Error(shown)
+	shown, errText = run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository)
+	if !strings.Contains(shown, "bundle 1 is published, and 3 files sent; roll-out 1 has begun") || !strings.Contains(errText, "inventory.yaml lacks web-2 and has other labels or facts of web-1: ") {
+		t.Error(shown, errText)
 	}
+	ok(t, os.Remove(unseen))
 	if shown, _ := run(t, 0, "rollout", "pause", "--dir", f.dir, "--message", "lunch"); !strings.Contains(shown, "roll-out 1 of bundle 1: paused") || !strings.Contains(shown, "lunch") {
 		t.Error(shown)
 	}
