@@ -56,6 +56,9 @@ type operating struct {
 	policy     trust.Signer
 	changes    int
 	stages     string // of the next one, before all hosts: "1 host, 2 hosts, "
+	sets       string // of the fleet
+	askers     string // the selector of the hosts whose part asks for them; "": none does
+	asking     string // the rules of that part
 }
 
 // oneByOne has a change wait for each of so many hosts before it goes to the next.
@@ -89,9 +92,11 @@ func (f *fleet) publish() (begun time.Time, _ *rollout.Rollout, err error) {
 		files[trust.HashOf([]byte(text))] = []byte(text)
 		return trust.File{Path: path, Selector: selector, SHA256: trust.HashOf([]byte(text)), Size: int64(len(text))}
 	}
-	signed, err := f.repository.Sign(trust.Signing{Level: policy.Level, File: file("fleet.yaml", "", fmt.Sprintf(fleetFile, f.stages)), Parts: []trust.File{
-		file("parts/10-base.yaml", "", basePart), file("parts/50-web.yaml", "role=web", fmt.Sprintf(webPart, 8000+f.changes)),
-	}}, time.Now(), f.operating.policy)
+	parts := []trust.File{file("parts/10-base.yaml", "", basePart), file("parts/50-web.yaml", "role=web", fmt.Sprintf(webPart, 8000+f.changes))}
+	if f.askers != "" {
+		parts = append(parts, file("parts/60-guests.yaml", f.askers, fmt.Sprintf("version: 1\nhosts: %s\ninput:\n  rules:\n%s", f.askers, f.asking)))
+	}
+	signed, err := f.repository.Sign(trust.Signing{Level: policy.Level, File: file("fleet.yaml", "", fmt.Sprintf(fleetFile, f.stages)+f.sets), Parts: parts}, time.Now(), f.operating.policy)
 	if err != nil {
 		return begun, nil, err
 	}

@@ -115,7 +115,7 @@ func (b *bench) fleet(n int) (err error) {
 }
 
 // Parts are what can be measured of a fleet, in the order in which it is.
-var Parts = []string{"changes", "bans", "rest", "restart"}
+var Parts = []string{"changes", "bans", "rest", "restart", "guests"}
 
 func (b *bench) measure(n int) (err error) {
 	real := min(n, MostReal)
@@ -157,7 +157,7 @@ func (b *bench) measure(n int) (err error) {
 		return err
 	}
 	m := &measured{f, n, real, subject}
-	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.restarted} {
+	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.restarted, m.labelled} {
 		if len(b.Only) > 0 && !slices.Contains(b.Only, Parts[i]) {
 			continue
 		}
