@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -47,11 +48,11 @@ func (p *part) cut() int {
 	return rows
 }
 
-var style = regexp.MustCompile("\x1b\\[[0-9;]*m")
+var style = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") })
 
 // rowsOf is how many rows a text takes.
 func rowsOf(text string) (rows int) {
-	for line := range strings.Lines(style.ReplaceAllString(text, "")) {
+	for line := range strings.Lines(style().ReplaceAllString(text, "")) {
 		rows += max(1, (utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))+columns-1)/columns)
 	}
 	return rows
@@ -61,7 +62,7 @@ func rowsOf(text string) (rows int) {
 // something failed belong to the line before.
 func partsOf(text string) (out []*part) {
 	for line := range strings.Lines(text) {
-		label, _, _ := strings.Cut(style.ReplaceAllString(line, ""), " ")
+		label, _, _ := strings.Cut(style().ReplaceAllString(line, ""), " ")
 		if last := len(out) - 1; last >= 0 && (label == "" || label == "hint" || label == "failed") {
 			items := out[last].items
 			items[len(items)-1] += line

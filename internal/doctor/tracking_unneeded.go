@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/base/english"
 	"sluice/internal/base/sorting"
@@ -57,7 +58,7 @@ table nat begins no tracking. It is not asked where Sluice has a policy loaded.`
 }
 
 // stateful are words of nft for which the kernel tracks connections.
-var stateful = regexp.MustCompile(`(^| )(ct [a-z]|masquerade|redirect|[sd]nat )`)
+var stateful = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^| )(ct [a-z]|masquerade|redirect|[sd]nat )`) })
 
 // tracking are the rules for which the kernel tracks connections, by chain and number.
 // Chains of nftables that nothing leads to are in no program.
@@ -70,7 +71,7 @@ func tracking(r *importer.Ruleset) (out []*importer.Rule) {
 	}
 	for id, rule := range r.Rules {
 		does, said := in[id]
-		if does || !said && r.Tool == "nft" && stateful.MatchString(rule.Text) {
+		if does || !said && r.Tool == "nft" && stateful().MatchString(rule.Text) {
 			out = append(out, rule)
 		}
 	}

@@ -203,7 +203,7 @@ func (c *Config) metrics(e source.Entry) {
 
 const sizePattern = `^(none|[1-9][0-9]{0,3}[MG]iB)$`
 
-var sizeSyntax = regexp.MustCompile(sizePattern)
+var sizeSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(sizePattern) })
 
 func (c *Config) log(e source.Entry) {
 	keys := c.file.Known(e.Value, grammar.Of("log"))
@@ -213,12 +213,12 @@ func (c *Config) log(e source.Entry) {
 	for _, k := range keys {
 		text, ok := c.file.Text(k.Value, "size")
 		most, n := int64(0), int64(0)
-		if ok && sizeSyntax.MatchString(text) && text != "none" {
+		if ok && sizeSyntax().MatchString(text) && text != "none" {
 			n, _ = strconv.ParseInt(text[:len(text)-3], 10, 64)
 			n <<= map[byte]int{'M': 20, 'G': 30}[text[len(text)-3]]
 			most = 1 << 40
 		}
-		if ok && (!sizeSyntax.MatchString(text) || n > most) {
+		if ok && (!sizeSyntax().MatchString(text) || n > most) {
 			c.file.Fail(c.file.At(k.Value), "write none to keep nothing", "size is from 1MiB to 1024GiB, such as 64MiB, this is %s", source.Quote(text))
 		}
 		c.LogSize = n
@@ -227,14 +227,14 @@ func (c *Config) log(e source.Entry) {
 
 const publisherPattern = `^(dbip|registries|([a-z][a-z0-9-]*=)?(https?://[^/\s]\S*|/.*))$`
 
-var publisherSyntax = regexp.MustCompile(publisherPattern)
+var publisherSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(publisherPattern) })
 
 func (c *Config) publishers(e source.Entry) []string {
 	var out []string
 	for _, n := range c.file.List(e.Value, e.Name) {
 		switch text, ok := c.file.Text(n, "a publisher"); {
 		case !ok:
-		case !publisherSyntax.MatchString(text):
+		case !publisherSyntax().MatchString(text):
 			c.file.Fail(c.file.At(n), "write dbip, registries, or [NAME=] and a URL or the whole path of a file", "%s is no publisher of country data%s", source.Quote(text), source.DidYouMean(text, []string{"dbip", "registries"}))
 		case slices.Contains(out, text):
 			c.file.Fail(c.file.At(n), "", "%s stands twice in from", source.Quote(text))
@@ -245,7 +245,7 @@ func (c *Config) publishers(e source.Entry) []string {
 	return out
 }
 
-var nameSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`)
+var nameSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`) })
 
 func (c *Config) who(n *yaml.Node) (Who, bool) {
 	text, ok := c.file.Text(n, "a user or group")
@@ -260,7 +260,7 @@ func (c *Config) who(n *yaml.Node) (Who, bool) {
 		c.file.Fail(w.Pos, "write NAME for a user, group NAME for a group", "unexpected %s before %s%s", source.Quote(words[0]), source.Quote(words[1]), source.DidYouMean(words[0], []string{"group"}))
 		return w, false
 	}
-	if n, err := strconv.ParseUint(w.Name, 10, 32); !nameSyntax.MatchString(w.Name) && (err != nil || n == 1<<32-1) {
+	if n, err := strconv.ParseUint(w.Name, 10, 32); !nameSyntax().MatchString(w.Name) && (err != nil || n == 1<<32-1) {
 		c.file.Fail(w.Pos, "write NAME for a user, group NAME for a group", "%s is not the name or number of a user or group", source.Quote(w.Name))
 		return w, false
 	}

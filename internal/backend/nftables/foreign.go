@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -213,9 +214,9 @@ func (s *Set) listedElements(list []any) {
 }
 
 var (
-	textTable  = regexp.MustCompile(`^table (\S+) (\S+) \{`)
-	textChain  = regexp.MustCompile(`^\tchain (\S+) \{`)
-	textHandle = regexp.MustCompile(` # handle ([0-9]+)$`)
+	textTable  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^table (\S+) (\S+) \{`) })
+	textChain  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\tchain (\S+) \{`) })
+	textHandle = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` # handle ([0-9]+)$`) })
 )
 
 // readTexts reads rules' texts by their handles.
@@ -224,11 +225,11 @@ func readTexts(text []byte, by map[string]*foreign) {
 	chain, rule := "", ""
 	for lines := range bytes.Lines(text) {
 		line := strings.TrimRight(string(lines), "\n")
-		if m := textTable.FindStringSubmatch(line); m != nil {
+		if m := textTable().FindStringSubmatch(line); m != nil {
 			f, chain = by[m[1]+" "+m[2]], ""
 			continue
 		}
-		if m := textChain.FindStringSubmatch(line); m != nil {
+		if m := textChain().FindStringSubmatch(line); m != nil {
 			chain, rule = m[1], ""
 			continue
 		}
@@ -244,7 +245,7 @@ func readTexts(text []byte, by map[string]*foreign) {
 		default:
 			// A long list of values goes over several lines.
 			rule = strings.TrimSpace(rule + " " + strings.TrimSpace(body))
-			if m := textHandle.FindStringSubmatch(rule); m != nil {
+			if m := textHandle().FindStringSubmatch(rule); m != nil {
 				handle, _ := strconv.ParseUint(m[1], 10, 64)
 				f.texts[handle] = strings.TrimSuffix(rule, m[0])
 				rule = ""
@@ -256,7 +257,7 @@ func readTexts(text []byte, by map[string]*foreign) {
 // devices reads those of a base chain, which the JSON of nft 1.0.6 lacks.
 func (f *foreign) devices(chain, text string) {
 	c := f.state.Tree.chain(chain)
-	found := deviceList.FindStringSubmatch(text)
+	found := deviceList().FindStringSubmatch(text)
 	if c == nil || c.Base == nil || len(c.Base.Devices) > 0 || found == nil {
 		return
 	}

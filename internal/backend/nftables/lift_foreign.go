@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/program"
@@ -339,7 +340,7 @@ func (w *ruleLifter) eachVerdict(s Statement) ([]program.Rule, error) {
 }
 
 // target is that of a verdict in the JSON of a statement.
-var target = regexp.MustCompile(`"target":"([^"]*)"`)
+var target = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"target":"([^"]*)"`) })
 
 // anything stands for a rule of which it is not known how it ends: each end that it has
 // is possible.
@@ -355,7 +356,7 @@ func (w *ruleLifter) anything(statements []Statement) []program.Rule {
 		case s.Kind == Jump || s.Kind == Goto:
 			chains[s.Name] = true
 		case s.Kind == Unknown:
-			for _, m := range target.FindAllStringSubmatch(s.Name, -1) {
+			for _, m := range target().FindAllStringSubmatch(s.Name, -1) {
 				chains[m[1]] = true
 			}
 		case s.Kind == VerdictMap:

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -19,7 +20,7 @@ import (
 // bytes (NFT_NAME_MAXLEN).
 const maxName = 180
 
-var plainName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`) })
 
 // escaped marks a name that had to be rewritten.
 const escaped = "z/"
@@ -36,7 +37,7 @@ func name(id string) string {
 
 // stem is name for a beginning, behind which an underscore and more is put.
 func stem(id string) string {
-	if plainName.MatchString(id) && len(id) <= maxName {
+	if plainName().MatchString(id) && len(id) <= maxName {
 		return id
 	}
 	var b strings.Builder

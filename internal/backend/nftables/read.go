@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/sorting"
@@ -172,7 +173,7 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	return s, s.readDevices(ctx)
 }
 
-var deviceList = regexp.MustCompile(`\bdevices = \{([^}]*)\}|\bdevice "?([^" ]+)"?`)
+var deviceList = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\bdevices = \{([^}]*)\}|\bdevice "?([^" ]+)"?`) })
 
 // readDevices reads the devices of ingress chains from nft's text: version
 // 1.0.6 leaves them out of its JSON.
@@ -195,7 +196,7 @@ func (s *State) readDevices(ctx context.Context) error {
 		}
 		_, body, _ := strings.Cut(own, "\n\tchain "+c.Name+" {\n")
 		body, _, _ = strings.Cut(body, "\n\t}")
-		if found := deviceList.FindStringSubmatch(body); found != nil {
+		if found := deviceList().FindStringSubmatch(body); found != nil {
 			for d := range strings.FieldsFuncSeq(found[1]+" "+found[2], func(r rune) bool { return strings.ContainsRune(`", `, r) }) {
 				c.Base.Devices = append(c.Base.Devices, d)
 			}

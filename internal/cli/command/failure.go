@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,44 +68,52 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 	return JSON(cmd) || slices.Contains(args, "--json")
 }
 
-var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[\S+ \S+\] are set none of the others can be; \[(\S+) (\S+)\] were all set$`)
+var exclusiveFlags = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^if any flags in the group \[\S+ \S+\] are set none of the others can be; \[(\S+) (\S+)\] were all set$`)
+})
 
-var badValue = regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(--[\w-]+)" flag: `)
+var badValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(--[\w-]+)" flag: `)
+})
 
 // What the flags say of a value comes from strconv.
 var (
-	badNumber = regexp.MustCompile(`strconv\.Parse(?:Uint|Int): parsing "(?:[^"\\]|\\.)*": invalid syntax`)
-	badParse  = regexp.MustCompile(`strconv\.Parse\w+: parsing "(?:[^"\\]|\\.)*": `)
+	badNumber = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`strconv\.Parse(?:Uint|Int): parsing "(?:[^"\\]|\\.)*": invalid syntax`)
+	})
+	badParse = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`strconv\.Parse\w+: parsing "(?:[^"\\]|\\.)*": `) })
 )
 
 // plainWords says in plain words what the library of flags says in its own.
 func plainWords(text string) string {
-	text = badValue.ReplaceAllString(text, "$2 $1: ")
-	text = badNumber.ReplaceAllString(text, "not a whole number")
-	text = badParse.ReplaceAllString(text, "")
-	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
+	text = badValue().ReplaceAllString(text, "$2 $1: ")
+	text = badNumber().ReplaceAllString(text, "not a whole number")
+	text = badParse().ReplaceAllString(text, "")
+	return exclusiveFlags().ReplaceAllString(text, "--$1 and --$2 exclude each other")
 }
 
 var (
-	argumentCount  = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
-	unknownCommand = regexp.MustCompile(`^unknown command ("(?:[^"\\]|\\.)*") for "([^"]*)"`)
-	unknownFlag    = regexp.MustCompile(`^unknown flag: --(\S+)$`)
-	unknownLetter  = regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`)
+	argumentCount = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
+	})
+	unknownCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown command ("(?:[^"\\]|\\.)*") for "([^"]*)"`) })
+	unknownFlag    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown flag: --(\S+)$`) })
+	unknownLetter  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`) })
 )
 
 // badUse adds to what the library of commands says of arguments and flags what the
 // command takes instead.
 func badUse(cmd *cobra.Command, text string) string {
-	if found := unknownCommand.FindStringSubmatch(text); found != nil {
+	if found := unknownCommand().FindStringSubmatch(text); found != nil {
 		return fmt.Sprintf("unknown command %s for %q\nhint: %s", found[1], found[2], meantCommand(cmd, found[1]))
 	}
-	if found := argumentCount.FindStringSubmatch(text); found != nil {
+	if found := argumentCount().FindStringSubmatch(text); found != nil {
 		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
 	}
-	if found := unknownFlag.FindStringSubmatch(text); found != nil {
+	if found := unknownFlag().FindStringSubmatch(text); found != nil {
 		return text + "\nhint: " + meantFlag(cmd, found[1])
 	}
-	if found := unknownLetter.FindStringSubmatch(text); found != nil {
+	if found := unknownLetter().FindStringSubmatch(text); found != nil {
 		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
 	}
 	if strings.HasPrefix(text, "flag needs an argument") {

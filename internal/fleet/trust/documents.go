@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 
 	"sluice/internal/base/selector"
 )
@@ -41,7 +42,7 @@ type Guest struct {
 const MaxRules = 64 << 10
 
 // guestShape is that of an id, which is the name of a file too.
-var guestShape = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+var guestShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
 
 // What a document has at most.
 const (
@@ -90,9 +91,9 @@ func ReadGuests(payload []byte, host string) (*Guests, error) {
 		switch {
 		case len(id) > maxName || len(guest.Interface) > maxName || len(guest.Netns) > maxName || len(guest.Rules) > MaxRules:
 			return nil, fmt.Errorf("%s are %w: a name of more than %d bytes, or rules of more than %d", what, ErrTooLarge, maxName, MaxRules)
-		case !guestShape.MatchString(id):
+		case !guestShape().MatchString(id):
 			return nil, fmt.Errorf("%s are %w: %.80q is not the name of a guest", what, ErrMalformed, id)
-		case guest.Netns != "" && !guestShape.MatchString(guest.Netns):
+		case guest.Netns != "" && !guestShape().MatchString(guest.Netns):
 			return nil, fmt.Errorf("%s are %w: %.80q is not the name of a network namespace", what, ErrMalformed, guest.Netns)
 		}
 		for _, a := range append(guest.Addresses[:len(guest.Addresses):len(guest.Addresses)], guest.Public...) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // List is what a live list of the policy holds by now: the payload of an envelope of its kind.
@@ -18,7 +19,7 @@ type List struct {
 // listPrefix is what the kinds of lists begin with.
 const listPrefix = "list:"
 
-var listShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}-[0-9a-f]{12}\.txt$`)
+var listShape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}-[0-9a-f]{12}\.txt$`) })
 
 // ListKind is the kind of the envelopes of a list.
 func ListKind(name string) string { return listPrefix + name }
@@ -28,7 +29,7 @@ func ListOf(kind string) (name string, is bool) { return strings.CutPrefix(kind,
 
 // CheckListName says why something is not the name of a list.
 func CheckListName(name string) error {
-	if !listShape.MatchString(name) {
+	if !listShape().MatchString(name) {
 		return fmt.Errorf("%.100q is %w: it is no name of a list", name, ErrMalformed)
 	}
 	return nil

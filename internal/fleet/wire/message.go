@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -74,9 +75,11 @@ const (
 func (f *Failure) Error() string { return f.Text }
 
 var (
-	hostShape   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
-	sha256Shape = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	labelShape  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$`)
+	hostShape = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+	})
+	sha256Shape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
+	labelShape  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?$`) })
 )
 
 // Compare is -1 where o is older than p, 1 where it is newer, and 0 where they are the same.
@@ -362,10 +365,10 @@ func (ls Labels) Check() error {
 		return err
 	}
 	for k, v := range ls {
-		if len(k) > mostName || !labelShape.MatchString(k) {
+		if len(k) > mostName || !labelShape().MatchString(k) {
 			return fmt.Errorf("labels: %.80q is not a name", k)
 		}
-		if v != "" && (len(v) > mostName || !labelShape.MatchString(v)) {
+		if v != "" && (len(v) > mostName || !labelShape().MatchString(v)) {
 			return fmt.Errorf("labels: %.80q is not a value of %s", v, k)
 		}
 	}
@@ -374,7 +377,7 @@ func (ls Labels) Check() error {
 
 // CheckHost says why something is not the id of a host.
 func CheckHost(id string) error {
-	if len(id) > mostName || !hostShape.MatchString(id) {
+	if len(id) > mostName || !hostShape().MatchString(id) {
 		return fmt.Errorf("%.80q is not the name of a host, which has small letters, digits, dots and hyphens", id)
 	}
 	return nil
@@ -431,7 +434,7 @@ func envelope(is []byte) error {
 }
 
 func sha(name, v string, none bool) error {
-	if none && v == "" || sha256Shape.MatchString(v) {
+	if none && v == "" || sha256Shape().MatchString(v) {
 		return nil
 	}
 	return fmt.Errorf("%s: %.80q is not a SHA-256", name, v)

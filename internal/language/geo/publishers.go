@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/base/addrset"
@@ -27,7 +28,7 @@ func known(name string, now time.Time) string {
 	return ""
 }
 
-var named = regexp.MustCompile(`^([a-z][a-z0-9-]*)=(.+)$`)
+var named = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([a-z][a-z0-9-]*)=(.+)$`) })
 
 // sourceOf takes what an update is from apart: a known publisher, NAME=PLACE, or a place,
 // which is a URL or a file.
@@ -35,7 +36,7 @@ func sourceOf(from string, now time.Time) (publisher, place string) {
 	if place := known(from, now); place != "" {
 		return from, place
 	}
-	if m := named.FindStringSubmatch(from); m != nil {
+	if m := named().FindStringSubmatch(from); m != nil {
 		return m[1], m[2]
 	}
 	return "", from

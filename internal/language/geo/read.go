@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -126,7 +127,9 @@ func place(from, to netip.Addr) (netip.Addr, netip.Addr) {
 // noCountry reports whether a source writes code for addresses of no country.
 func noCountry(code string) bool { return code == "" || code == "-" || code == "ZZ" }
 
-var dateInName = regexp.MustCompile(`(20\d\d)-?(0[1-9]|1[0-2])(?:-?(0[1-9]|[12]\d|3[01]))?`)
+var dateInName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(20\d\d)-?(0[1-9]|1[0-2])(?:-?(0[1-9]|[12]\d|3[01]))?`)
+})
 
 // originByName says what a file's name tells of it.
 func originByName(name string) Origin {
@@ -136,7 +139,7 @@ func originByName(name string) Origin {
 		o.Source, o.Licence = "DB-IP Lite", "CC-BY-4.0"
 		o.Attribution = "IP Geolocation by DB-IP (https://db-ip.com)"
 	}
-	if m := dateInName.FindStringSubmatch(base); m != nil {
+	if m := dateInName().FindStringSubmatch(base); m != nil {
 		day := m[3]
 		if day == "" {
 			day = "01"

@@ -3,6 +3,7 @@ package policy
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v4"
 
@@ -11,13 +12,13 @@ import (
 )
 
 // onlyLine is how a part says that it is of some guests.
-var onlyLine = regexp.MustCompile(`(?m)^only[ \t]*:`)
+var onlyLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^only[ \t]*:`) })
 
 // isOnly says whether a part is of some guests alone; of a text that cannot be read, a line
 // says it.
 func (f *file) isOnly(doc *yaml.Node, data []byte) bool {
 	key, _ := has(rootOf(doc), "only")
-	return key != nil || doc == nil && onlyLine.Match(data)
+	return key != nil || doc == nil && onlyLine().Match(data)
 }
 
 // onlyGuests reads of which guests a part is: `guests SELECTOR`; nil after an error.

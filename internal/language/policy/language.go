@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/language/source"
 )
@@ -37,14 +38,16 @@ var dialect = &source.Dialect{
 		switch {
 		case strings.Contains(line, "rules: ["):
 			return "write each rule on a line of its own, with - before it"
-		case ruleLine.MatchString(line):
+		case ruleLine().MatchString(line):
 			return "put the whole line of the rule into single quotes, as in - 'drop log \"in: \"'"
 		}
 		return ""
 	},
 }
 
-var ruleLine = regexp.MustCompile(`^\s*(-\s+)?(default:\s+)?(allow|drop|reject|deny|clamp|masquerade|redirect|map)\s`)
+var ruleLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*(-\s+)?(default:\s+)?(allow|drop|reject|deny|clamp|masquerade|redirect|map)\s`)
+})
 
 var shapes = []*source.Shape{
 	{

@@ -136,7 +136,7 @@ func (f *file) named(e source.Entry, read func(source.Entry)) {
 		if p := checkName(d.Name); p != nil {
 			f.fail(f.At(d.Key), p.hint, "%s", p.message)
 			// Its uses would all be unknown, and are not worth a second error.
-			if nameSyntax.MatchString(d.Name) {
+			if nameSyntax().MatchString(d.Name) {
 				continue
 			}
 		}
@@ -215,7 +215,7 @@ func (f *file) addresses(n *yaml.Node, what string) []Range {
 		s = strings.TrimSpace(s)
 		r, p := parseRange(s)
 		if p != nil {
-			if p.hint == "" && nameSyntax.MatchString(s) {
+			if p.hint == "" && nameSyntax().MatchString(s) {
 				p.hint = "for other sets write {union: [" + s + "]}"
 			}
 			f.checked(c, p)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/base/english"
@@ -184,10 +185,10 @@ func parseStage(s string) (Stage, *problem) {
 	return Stage{}, problemf(hint, "%s is no stage", source.Quote(s))
 }
 
-var percentSyntax = regexp.MustCompile(`^([0-9]{1,3}(\.[0-9]{1,2})?)%$`)
+var percentSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,3}(\.[0-9]{1,2})?)%$`) })
 
 func parsePercent(s, hint string) (float64, *problem) {
-	m := percentSyntax.FindStringSubmatch(strings.ReplaceAll(s, " ", ""))
+	m := percentSyntax().FindStringSubmatch(strings.ReplaceAll(s, " ", ""))
 	if m == nil {
 		return 0, problemf(hint, "%s is no percentage", source.Quote(s))
 	}
@@ -239,12 +240,14 @@ func parseProbe(s string) (Probe, *problem) {
 	return Probe{}, problemf("write https://HOST/PATH, tcp HOST:PORT or controller", "%s is no probe", source.Quote(s))
 }
 
-var freezeSyntax = regexp.MustCompile(`^\s*([A-Za-z]{3}) ([0-9]{2}):([0-9]{2})\s*-\s*([A-Za-z]{3}) ([0-9]{2}):([0-9]{2}) ([A-Za-z]+[A-Za-z0-9_+/-]*)\s*$`)
+var freezeSyntax = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*([A-Za-z]{3}) ([0-9]{2}):([0-9]{2})\s*-\s*([A-Za-z]{3}) ([0-9]{2}):([0-9]{2}) ([A-Za-z]+[A-Za-z0-9_+/-]*)\s*$`)
+})
 
 var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
 func parseFreeze(s string, zones bool) (Freeze, *problem) {
-	m := freezeSyntax.FindStringSubmatch(s)
+	m := freezeSyntax().FindStringSubmatch(s)
 	if m == nil {
 		return Freeze{}, problemf("write Fri 16:00 - Mon 08:00 Europe/Berlin", "%s is no time of a week", source.Quote(s))
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/base/addrset"
@@ -20,7 +21,7 @@ func problemf(hint, format string, args ...any) *problem {
 	return &problem{fmt.Sprintf(format, args...), hint}
 }
 
-var nameSyntax = regexp.MustCompile(namePattern)
+var nameSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(namePattern) })
 
 // reserved are the words of the rule language, which no zone, set or service
 // may have as a name.
@@ -34,7 +35,7 @@ var reserved = []string{
 // checkName says what is wrong with the name of a zone, set or service.
 func checkName(s string) *problem {
 	switch {
-	case !nameSyntax.MatchString(s):
+	case !nameSyntax().MatchString(s):
 		return problemf("a name is a letter, then letters, digits, - and _, at most 48", "%s is not a name", source.Quote(s))
 	case slices.Contains(reserved, s):
 		return problemf("", "%s is a word of the rule language and cannot be a name", source.Quote(s))
@@ -296,7 +297,7 @@ func checkInterface(s string) *problem {
 	return nil
 }
 
-var userSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`)
+var userSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`) })
 
 func checkUser(s string) *problem {
 	if isDigits(s) {
@@ -308,7 +309,7 @@ func checkUser(s string) *problem {
 		}
 		return nil
 	}
-	if !userSyntax.MatchString(s) {
+	if !userSyntax().MatchString(s) {
 		return problemf("", "%s is not the name of a user", source.Quote(s))
 	}
 	return nil

@@ -131,7 +131,7 @@ func (w *words) zone(word string) (*Word, bool) {
 	if isLiteral(t.text) || strings.HasSuffix(t.text, "*") {
 		return nil, w.failAt(t, "write from and to for addresses; interfaces are named in a zone", "expected a zone behind %s, found %s", word, t.describe())
 	}
-	if !nameSyntax.MatchString(t.text) || slices.Contains(reserved, t.text) {
+	if !nameSyntax().MatchString(t.text) || slices.Contains(reserved, t.text) {
 		return nil, w.failAt(t, "write "+word+" ZONE", "expected a zone behind %s, found %s", word, t.describe())
 	}
 	w.checkZone(t.pos, t.text, word)

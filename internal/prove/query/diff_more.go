@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
@@ -265,7 +266,7 @@ func (x *comparison) unspoken(r reach.Region) {
 }
 
 // thenBan is what a rule says of banning, which is no part of what it does to a packet.
-var thenBan = regexp.MustCompile(` then ban \S+( widen)?`)
+var thenBan = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` then ban \S+( widen)?`) })
 
 // limitBans are the limits whose bans differ, of rules that both policies have.
 func limitBans(old, next *program.Program) (out []string) {
@@ -275,7 +276,7 @@ func limitBans(old, next *program.Program) (out []string) {
 			for _, r := range p.Chains[i].Rules {
 				text := r.Origin.Text
 				if slices.ContainsFunc(r.Actions, func(a program.Action) bool { _, limits := a.(program.Limit); return limits }) && text != "" {
-					of[thenBan.ReplaceAllString(text, "")] = cmp.Or(strings.TrimSpace(thenBan.FindString(text)), "no ban")
+					of[thenBan().ReplaceAllString(text, "")] = cmp.Or(strings.TrimSpace(thenBan().FindString(text)), "no ban")
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // mirrorOf is the server of a repository's address; ok is false for what is not
@@ -37,14 +38,14 @@ func mirrorOf(text string) (Server, bool) {
 	return Server{Role: Mirror, Name: u.Hostname(), Protocol: "tcp", Port: port}, true
 }
 
-var nameOfHost = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?$`)
+var nameOfHost = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?$`) })
 
 // plainName says whether a text is the name or address of a host.
 func plainName(text string) bool {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return !a.IsUnspecified()
 	}
-	return len(text) < 254 && nameOfHost.MatchString(text)
+	return len(text) < 254 && nameOfHost().MatchString(text)
 }
 
 func mirrorsOf(words []string) []Server {
@@ -129,12 +130,14 @@ func parseAptSources(text string) []Server {
 	return out
 }
 
-var aptProxy = regexp.MustCompile(`(?im)^\s*Acquire::(?:http|https|ftp)::(?:Proxy|proxy)\s+"([^"]+)"`)
+var aptProxy = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?im)^\s*Acquire::(?:http|https|ftp)::(?:Proxy|proxy)\s+"([^"]+)"`)
+})
 
 // parseAptProxy reads the proxies of apt.conf(5) in the form of one line each.
 func parseAptProxy(text string) []Server {
 	var out []Server
-	for _, m := range aptProxy.FindAllStringSubmatch(text, -1) {
+	for _, m := range aptProxy().FindAllStringSubmatch(text, -1) {
 		out = append(out, mirrorsOf(m[1:])...)
 	}
 	return out

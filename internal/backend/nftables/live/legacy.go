@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/backend/trace"
 )
@@ -17,10 +18,10 @@ type legacyHit struct {
 }
 
 var (
-	countedRule   = regexp.MustCompile(`^\[(\d+):\d+\] -A (\S+) ?(.*)$`)
-	countedPolicy = regexp.MustCompile(`^:(\S+) (ACCEPT|DROP) \[(\d+):\d+\]$`)
-	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-	targetWord    = regexp.MustCompile(`(?:^| )-[jg] (\S+)`)
+	countedRule   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\[(\d+):\d+\] -A (\S+) ?(.*)$`) })
+	countedPolicy = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^:(\S+) (ACCEPT|DROP) \[(\d+):\d+\]$`) })
+	quoted        = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`"(?:[^"\\]|\\.)*"`) })
+	targetWord    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^| )-[jg] (\S+)`) })
 )
 
 // legacyHits are the rules whose counters differ between two saves, in their order.
@@ -37,13 +38,13 @@ func legacyHits(before, after [2]string) (hits []legacyHit) {
 			if n >= len(old) || old[n] == line {
 				continue
 			}
-			if m := countedRule.FindStringSubmatch(line); m != nil {
+			if m := countedRule().FindStringSubmatch(line); m != nil {
 				h := legacyHit{family: family, table: table, chain: m[2], rule: m[3]}
-				if t := targetWord.FindStringSubmatch(quoted.ReplaceAllString(m[3], "")); t != nil {
+				if t := targetWord().FindStringSubmatch(quoted().ReplaceAllString(m[3], "")); t != nil {
 					h.target = t[1]
 				}
 				hits = append(hits, h)
-			} else if m := countedPolicy.FindStringSubmatch(line); m != nil {
+			} else if m := countedPolicy().FindStringSubmatch(line); m != nil {
 				hits = append(hits, legacyHit{family: family, table: table, chain: m[1], rule: "policy", target: m[2], policy: true})
 			}
 		}

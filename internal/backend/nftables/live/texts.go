@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"sluice/internal/system/kernel/nft"
 )
@@ -39,14 +40,14 @@ func readTexts(ctx context.Context) (*listing, error) {
 }
 
 var (
-	tableLine  = regexp.MustCompile(`^table (\S+) (\S+) \{`)
-	chainLine  = regexp.MustCompile(`^\tchain (\S+) \{`)
-	handleEnd  = regexp.MustCompile(` # handle ([0-9]+)$`)
-	commentEnd = regexp.MustCompile(` comment "([^"]*)"$`)
+	tableLine  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^table (\S+) (\S+) \{`) })
+	chainLine  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\tchain (\S+) \{`) })
+	handleEnd  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` # handle ([0-9]+)$`) })
+	commentEnd = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` comment "([^"]*)"$`) })
 
-	counterLine    = regexp.MustCompile(`^\tcounter (\S+) \{`)
-	counterComment = regexp.MustCompile(`^\t\tcomment "([^"]*)"$`)
-	counterName    = regexp.MustCompile(`\bcounter name "([^"]+)"`)
+	counterLine    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\tcounter (\S+) \{`) })
+	counterComment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\t\tcomment "([^"]*)"$`) })
+	counterName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\bcounter name "([^"]+)"`) })
 )
 
 // parseTexts reads what "nft -a list ruleset" prints.
@@ -57,22 +58,22 @@ func parseTexts(text string) *listing {
 	counter := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		if m := tableLine.FindStringSubmatch(line); m != nil {
+		if m := tableLine().FindStringSubmatch(line); m != nil {
 			at = rulePlace{family: m[1], table: m[2]}
 			continue
 		}
-		if m := chainLine.FindStringSubmatch(line); m != nil && at.table != "" {
+		if m := chainLine().FindStringSubmatch(line); m != nil && at.table != "" {
 			at.chain, number, rule = m[1], 0, ""
 			continue
 		}
-		if m := counterLine.FindStringSubmatch(line); m != nil {
+		if m := counterLine().FindStringSubmatch(line); m != nil {
 			counter = m[1]
 			continue
 		}
 		if line == "\t}" {
 			at.chain, counter = "", ""
 		}
-		if m := counterComment.FindStringSubmatch(line); m != nil && counter != "" {
+		if m := counterComment().FindStringSubmatch(line); m != nil && counter != "" {
 			l.counters[[3]string{at.family, at.table, counter}] = m[1]
 		}
 		if at.chain == "" {
@@ -80,7 +81,7 @@ func parseTexts(text string) *listing {
 		}
 		// A long list of values goes over several lines.
 		rule = strings.TrimSpace(rule + " " + strings.TrimSpace(line))
-		m := handleEnd.FindStringSubmatchIndex(rule)
+		m := handleEnd().FindStringSubmatchIndex(rule)
 		if m == nil {
 			if strings.HasPrefix(rule, "type ") || strings.HasPrefix(rule, "comment ") {
 				rule = "" // of the chain
@@ -95,7 +96,7 @@ func parseTexts(text string) *listing {
 		}
 		number++
 		r := ruleText{text: text[:m[0]], number: number}
-		if c := commentEnd.FindStringSubmatchIndex(r.text); c != nil {
+		if c := commentEnd().FindStringSubmatchIndex(r.text); c != nil {
 			r.comment, r.text = r.text[c[2]:c[3]], r.text[:c[0]]
 		}
 		p := at
@@ -111,7 +112,7 @@ func (l *listing) line(family, table string, r ruleText) string {
 	if isLine(r.comment) {
 		return r.comment
 	}
-	if m := counterName.FindStringSubmatch(r.text); m != nil {
+	if m := counterName().FindStringSubmatch(r.text); m != nil {
 		if c := l.counters[[3]string{family, table, m[1]}]; isLine(c) {
 			return c
 		}

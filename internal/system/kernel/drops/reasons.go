@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
@@ -65,12 +66,12 @@ func readTracefs(name string) ([]byte, error) {
 }
 
 // symbol is one of __print_symbolic's, as in: { 2, "NOT_SPECIFIED" }.
-var symbol = regexp.MustCompile(`\{ *([0-9]+), *"([A-Z0-9_]+)" *\}`)
+var symbol = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{ *([0-9]+), *"([A-Z0-9_]+)" *\}`) })
 
 func formatReasons(text string) (names map[uint32]string, given bool) {
 	_, printed, _ := strings.Cut(text, "print fmt:")
 	names = map[uint32]string{}
-	for _, s := range symbol.FindAllStringSubmatch(printed, -1) {
+	for _, s := range symbol().FindAllStringSubmatch(printed, -1) {
 		if n, err := strconv.ParseUint(s[1], 10, 32); err == nil {
 			names[uint32(n)] = s[2]
 		}
