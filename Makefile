@@ -66,7 +66,7 @@ install-lab: ## bin/sluice-lab, its man pages and completions, where measurement
 	install -D -m 644 bin/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
 	install -D -m 644 bin/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
 
-test: ## what a change has to pass, about 12 minutes, the same inputs each time; sets up what it needs
+test: ## what a change has to pass, about 9 minutes, the same inputs each time; sets up what it needs
 	scripts/test
 
 test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, race detector; PART=race, or see scripts/test
