@@ -74,11 +74,13 @@ var notByAgent = []string{
 var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback|set|top) `)
 
 // alikeByAgent are scripts whose commands ask an agent the same way as those of others do:
-// verify as restore does, set as set_filled, fail2ban as ban. The long form has them.
+// verify as restore does, set as set_filled, fail2ban and ban_country as ban, edit as apply and
+// confirm. The long form has them.
 var alikeByAgent = []string{
-	"allow_over_ban", "apply_meaning", "apply_ssh", "apply_unchanged", "bench_calibrate_apply", "counters", "crowdsec", "default_route_names",
-	"explain_live_limits", "fail2ban", "include_only", "nat_tables", "plan_meaning", "profile", "restore_damaged", "set", "status_counters",
-	"status_countries", "sync_fixed", "sync_follow", "sync_renamed", "test_apply", "verify", "verify_beside", "widen",
+	"allow_over_ban", "apply_meaning", "apply_ssh", "apply_unchanged", "ban_country", "bench_calibrate_apply", "closed", "counters", "crowdsec",
+	"default_route_names", "edit", "explain_live_limits", "fail2ban", "fleet_guests", "include_only", "nat_tables", "plan_meaning", "profile",
+	"restore_damaged", "running", "set", "status", "status_counters", "status_countries", "sync_fixed", "sync_flush", "sync_follow", "sync_renamed",
+	"test_apply", "top_screen", "verify", "verify_beside", "widen",
 }
 
 // TestScriptsByAgent runs the scripts that have a network namespace, with an agent that
