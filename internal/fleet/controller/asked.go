@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,11 +50,15 @@ func asks(is store.Request) string {
 // commandLine is made of words as a shell reads them, which are to be read, not run.
 type commandLine struct{ words []string }
 
+// bare is a value that needs no quotes: it can be read neither as a flag nor as more than one word.
+var bare = regexp.MustCompile(`^[A-Za-z0-9_./:=,+@%][A-Za-z0-9_./:=,+@%-]*$`)
+
 func (w *commandLine) String() string { return strings.Join(w.words, " ") }
 
+// add adds values, which others chose.
 func (w *commandLine) add(words ...string) {
 	for _, word := range words {
-		if strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`"'\$()|&;<>`, r) }) {
+		if word != "" && !bare.MatchString(word) {
 			word = strconv.Quote(word)
 		}
 		if word != "" {
@@ -65,19 +70,20 @@ func (w *commandLine) add(words ...string) {
 // flag is one with a value, where that is not "".
 func (w *commandLine) flag(name, value string) {
 	if value != "" {
-		w.add(name, value)
+		w.set(name, true)
+		w.add(value)
 	}
 }
 
 func (w *commandLine) set(name string, is bool) {
 	if is {
-		w.add(name)
+		w.words = append(w.words, name)
 	}
 }
 
 func (w *commandLine) lasts(d time.Duration) {
 	if d > 0 {
-		w.add("--for", english.Duration(d.Round(time.Second)))
+		w.flag("--for", english.Duration(d.Round(time.Second)))
 	}
 }
 
@@ -103,7 +109,7 @@ func (w *commandLine) body(body any, asked time.Time) {
 			w.add("bundle", strconv.FormatInt(is.Bundle, 10))
 		}
 		if !is.NotBefore.IsZero() {
-			w.add("--not-before", is.NotBefore.UTC().Format(time.RFC3339))
+			w.flag("--not-before", is.NotBefore.UTC().Format(time.RFC3339))
 		}
 	case *api.NewHoldings:
 		w.holdings(is)
@@ -125,16 +131,14 @@ func (w *commandLine) body(body any, asked time.Time) {
 		w.flag("--interface", is.Interface)
 		w.flag("--address", addressWords(is.Addresses))
 		w.flag("--public", addressWords(is.Public))
-		if is.Rules != "" {
-			w.add("--rules", "…")
-		}
+		w.set("--rules …", is.Rules != "")
 	case *api.ListRefresh:
 		w.set("--force", is.Force)
 		w.set("--allow-cut", is.AllowCut)
 	case *api.NewToken:
 		w.flag("--labels", strings.Join(labelWords(is.Labels), ","))
 		if is.Uses > 1 {
-			w.add("--uses", strconv.Itoa(is.Uses))
+			w.flag("--uses", strconv.Itoa(is.Uses))
 		}
 		w.lasts(is.Expires.Sub(asked))
 		w.set("--approve", is.Approve)
@@ -153,7 +157,8 @@ func (w *commandLine) access(role api.Role, hosts string, lasts time.Duration) {
 	w.lasts(lasts)
 }
 
-// holdings are what is banned or let in. What each entry says is in the words where there is one.
+// holdings are what is banned or let in. What each entry says is in the words where there is one;
+// of several that differ the words say so.
 func (w *commandLine) holdings(is *api.NewHoldings) {
 	lasts, reason := is.ForSeconds, is.Reason
 	w.addresses(len(is.Entries), func(i int) string { return is.Entries[i].What })
@@ -166,6 +171,9 @@ func (w *commandLine) holdings(is *api.NewHoldings) {
 		if e.Reason != "" {
 			reason = e.Reason
 		}
+	} else if slices.ContainsFunc(is.Entries, func(e api.NewHolding) bool { return e.Service != "" || e.ForSeconds > 0 && e.ForSeconds != lasts }) {
+		w.words = append(w.words, "(each to a service, or for a time, of its own)")
+		lasts = 0
 	}
 	w.lasts(time.Duration(min(lasts, int64(math.MaxInt64/time.Second))) * time.Second)
 	w.flag("--hosts", is.Hosts)

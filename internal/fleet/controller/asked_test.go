@@ -23,6 +23,16 @@ func TestAsks(t *testing.T) {
 		},
 		{"ban", "/api/v1/bans", `{"for-seconds": 9223372036854775807, "entries": [{"what": "a --for 1h\n"}]}`, `ban "a --for 1h\n" --for 2562047h47m16s`},
 		{"ban", "/api/v1/bans", ``, "ban"}, // it was refused
+		// What others write is read as no flag, and as one word.
+		{"ban", "/api/v1/bans", `{"reason": "--hosts=role=test", "entries": [{"what": "203.0.113.9"}]}`, `ban 203.0.113.9 -m "--hosts=role=test"`},
+		{"ban", "/api/v1/bans", `{"reason": "a\u2003--hosts\u00a0b\u202e", "entries": [{"what": "203.0.113.9"}]}`, `ban 203.0.113.9 -m "a\u2003--hosts\u00a0b\u202e"`},
+		{"revoke", "/api/v1/hosts/web-1/revoke", `{"why": "` + "`x`" + `"}`, "revoke web-1 -m \"`x`\""},
+		{"createLink", "/api/v1/links", `{"user": "--role", "role": "viewer"}`, `access link "--role" --role viewer`},
+		{
+			"allow", "/api/v1/allows", `{"for-seconds": 60, "entries": [{"what": "198.51.100.7", "for-seconds": 604800}, {"what": "198.51.100.8"}]}`,
+			"allow 198.51.100.7 198.51.100.8 (each to a service, or for a time, of its own)",
+		},
+		{"allow", "/api/v1/allows", `{"for-seconds": 60, "entries": [{"what": "198.51.100.7", "for-seconds": 60}, {"what": "198.51.100.8"}]}`, "allow 198.51.100.7 198.51.100.8 --for 1m"},
 		{"allow", "/api/v1/allows", `{"entries": [{"what": "198.51.100.7", "service": "ssh", "for-seconds": 604800, "reason": "$(x)"}]}`, `allow 198.51.100.7 ssh --for 7d -m "$(x)"`},
 		{"unban", "/api/v1/bans/lift", `{"what": ["203.0.113.0/24"]}`, "unban 203.0.113.0/24"},
 		{"disallow", "/api/v1/allows/lift", `{"what": ["203.0.113.9"], "service": "ssh"}`, "disallow 203.0.113.9 ssh"},
