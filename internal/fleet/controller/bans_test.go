@@ -547,6 +547,31 @@ func TestOlderWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestIncarnationBeforeItIsSigned: a controller that was killed when it had taken a new incarnation
+// and signed nothing in it does not take the database of that for an older copy.
+func TestIncarnationBeforeItIsSigned(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += bansText
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	ok(t, f.stop())
+	f.tamper(`delete from audit where seq = (select audit_seq from fleet)`)
+	f.tamper(`update fleet set audit_seq = audit_seq - 1, audit_hash = (select hash from audit where seq = audit_seq - 1)`)
+	_, err = f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)
+	ok(t, err)
+	m, err := f.repository.Metadata()
+	ok(t, err)
+	online, err := trust.OpenOnline(f.dir)
+	ok(t, err)
+	ok(t, online.Publish(m, time.Now()))
+	f.run()
+	is, err := f.controller.Store.Fleet(t.Context())
+	if err != nil || is.Restored || is.Incarnation != online.State().Incarnation {
+		t.Errorf("%v: %+v", err, is)
+	}
+}
+
 // TestBansOfSomeHosts: who has a role for some hosts bans on those, sees what is of them, and
 // lifts what is of them alone.
 func TestBansOfSomeHosts(t *testing.T) {

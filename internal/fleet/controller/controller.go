@@ -130,10 +130,10 @@ func (c *Controller) begin(ctx context.Context) error {
 	case has.Name != is.Fleet:
 		return fmt.Errorf("the database is of fleet %s, and %s of %s", has.Name, c.Dir, is.Fleet)
 	}
-	if err := c.incarnate(ctx); err != nil {
+	if err := c.older(ctx); err != nil { // before the incarnation is one that nothing was signed in
 		return err
 	}
-	if err := c.older(ctx); err != nil {
+	if err := c.incarnate(ctx); err != nil {
 		return err
 	}
 	if err := c.statuses.load(ctx, c.Store); err != nil {
@@ -149,7 +149,7 @@ func (c *Controller) begin(ctx context.Context) error {
 		return err
 	}
 	if is.TargetsVersion > 0 {
-		return c.sign(ctx)
+		return c.signHead(ctx)
 	}
 	c.keep(c.online.Metadata())
 	return nil
@@ -284,10 +284,16 @@ func (c *Controller) signHourly(ctx context.Context) {
 // sign signs what is fresh, with the head of the audit, and has agents told.
 func (c *Controller) sign(ctx context.Context) error {
 	err := c.older(ctx)
-	var f store.Fleet
-	if err == nil {
-		f, err = c.Store.Fleet(ctx)
+	c.answered(err)
+	if err != nil {
+		return err
 	}
+	return c.signHead(ctx)
+}
+
+// signHead is sign, whatever was signed before.
+func (c *Controller) signHead(ctx context.Context) error {
+	f, err := c.Store.Fleet(ctx)
 	c.answered(err)
 	if err != nil {
 		return err

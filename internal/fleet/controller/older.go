@@ -48,6 +48,9 @@ func (c *Controller) signLast(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
+	if c.older(ctx) != nil {
+		return
+	}
 	if f, err := c.Store.Fleet(ctx); err == nil {
 		if _, err := c.online.Refresh(f.Head.String(), c.Now()); err != nil {
 			c.Note(err)
