@@ -27,7 +27,7 @@ func TestNotices(t *testing.T) {
 	has(t, errOut, file+`:3:67: "ops" is not a mail address`, "hint: write NAME@HOST")
 	end := f.serve(t) // it starts all the same, and the journal hears of what is wrong
 	out, errOut = run(t, 1, "notices", "--dir", f.dir)
-	has(t, errOut, file+`:3:67: "ops" is not a mail address`, "hint: write NAME@HOST")
+	has(t, errOut, file+`:3:67: "…" is not a mail address`, "hint: write NAME@HOST")
 	has(t, out, "journal  fine  journal")
 	end()
 

@@ -1,12 +1,14 @@
 package controller
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -331,6 +333,13 @@ func TestDatabaseGone(t *testing.T) {
 	elsewhere, stranger := f.elsewhere(secret), f.elsewhere(api.NewSecret())
 	_, err = elsewhere.Hosts(t.Context(), "")
 	ok(t, err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r := httptest.NewRequestWithContext(ended, http.MethodGet, "/api/v1/hosts", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	if who, err := f.controller.identify(r); err == nil {
+		t.Errorf("the database is there, and %s was not looked up", who.Who)
+	}
 	ok(t, f.controller.Store.Close())
 	f.until("the database's absence", func() bool {
 		hosts, err := f.client.Hosts(t.Context(), "")

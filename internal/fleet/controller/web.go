@@ -146,7 +146,8 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 		c.lately.forget(hash)
 		return caller{}, err
 	}
-	if who, is := c.lately.known(hash, c.Now()); is && r.Method == http.MethodGet {
+	// Who ends their request while it is looked up brings the database nowhere.
+	if who, is := c.lately.known(hash, c.Now()); is && c.away() != "" && r.Method == http.MethodGet {
 		return who, nil // what this reads of the database fails by itself
 	}
 	return caller{}, err
@@ -166,7 +167,7 @@ func (c *Controller) identifyBy(ctx context.Context, hash [sha256.Size]byte) (ca
 	if err := c.over(a); err != nil {
 		return caller{}, err
 	}
-	c.answered(c.Store.UsedAccess(ctx, a)) // while it cannot be kept they ask all the same
+	_ = c.Store.UsedAccess(ctx, a) // a database that is full or locked answers all the same
 	return c.callerOf(ctx, a)
 }
 

@@ -31,7 +31,7 @@ import (
 type Config struct {
 	Remind    time.Duration // 0: never
 	Receivers []Receiver    // by name
-	Wrong     string        // what is wrong with the file, without its lines, which hold passwords; "": nothing
+	Wrong     string        // what is wrong with the file, without anything of it, which may be a secret; "": nothing
 
 	file *source.File
 	errs source.Errors
@@ -108,12 +108,15 @@ func Parse(name string, data []byte, line func(text string)) (*Config, error) {
 	var bare source.Errors
 	for _, e := range errs {
 		e := *e
-		e.Line = ""
+		e.Line, e.Message = "", quoted.ReplaceAllString(e.Message, `"…"`)
 		bare = append(bare, &e)
 	}
 	c.Wrong = bare.Error()
 	return c, errs
 }
+
+// quoted is a text of the file in a message.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 func (c *Config) top(doc *yaml.Node, line func(string)) {
 	const begin = "the file begins with version: 1"

@@ -59,6 +59,9 @@ func TestPartlyRight(t *testing.T) {
 		"version: 1\nremind: soon\nreceivers:\n  b: {journal: true}\n  a: {webhook: {url: 'nowhere', authorization: secret}}\n  c: {jornal: true}\n": "b",
 		"version: 1\nreceivers: {a: {webhook: {url: 'nowhere', authorization: secret}}}\n":                                                           "journal",
 		"version: 1\nreceivers: {a: {webhook: {url: 'https://example.net', authorization: secret}}\n":                                                "journal",
+		"version: 1\nreceivers: {a: {webhook: 'https://example.net/secret'}}\n":                                                                      "journal",
+		"version: 1\nreceivers: {a: {mail: {server: 'smtp://ops:\"secret@example.net', from: a@example.net, to: [b@example.net]}}}\n":                "journal",
+		"version: 1\nreceivers:\n  a:\n    mail:\n      password secret: x\n":                                                                        "journal",
 	} {
 		dir := t.TempDir()
 		ok(t, os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600))
