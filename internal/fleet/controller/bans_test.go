@@ -572,6 +572,32 @@ func TestIncarnationBeforeItIsSigned(t *testing.T) {
 	}
 }
 
+// TestIncarnationOfAnother: nor does one that hears of it from another controller, and had signed
+// something last in the incarnation before.
+func TestIncarnationOfAnother(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	f.text += bansText
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	second := f.second()
+	f.tamper(`delete from audit where seq > 1`)
+	f.tamper(`update fleet set audit_seq = 1, audit_hash = (select hash from audit where seq = 1)`)
+	signed, err := f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)
+	ok(t, err)
+	_, err = f.give(signed.Bundle.Number)
+	ok(t, err)
+	want := f.controller.online.State().Incarnation
+	f.until("the other one has heard of it", func() bool {
+		return second.controller.online.State().Incarnation == want && second.controller.view.Load().position.Incarnation == want
+	})
+	ok(t, second.controller.sign(t.Context()))
+	is, err := f.controller.Store.Fleet(t.Context())
+	if err != nil || is.Restored || is.Incarnation != want {
+		t.Errorf("%v: %+v", err, is)
+	}
+}
+
 // TestBansOfSomeHosts: who has a role for some hosts bans on those, sees what is of them, and
 // lifts what is of them alone.
 func TestBansOfSomeHosts(t *testing.T) {

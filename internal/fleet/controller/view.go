@@ -202,7 +202,7 @@ func (c *Controller) learn(ctx context.Context, all []store.Metadata) error {
 		c.Note(fmt.Errorf("what another controller has published is not taken: %w", err))
 		return nil
 	}
-	return c.sign(ctx)
+	return c.signHead(ctx) // what was signed here before may be of another incarnation
 }
 
 // cutRevoked ends the streams of hosts that may have none any more.
