@@ -76,7 +76,7 @@ func TestElsewhere(t *testing.T) {
 	if _, errOut := elsewhere(2, "audit", "list", "--token-file", file); !strings.Contains(errOut, "token:ci has the role operator for hosts of env=prod, and this is of all hosts") {
 		t.Error(errOut)
 	}
-	if _, errOut := elsewhere(2, "access", "list", "--token-file", file); !strings.Contains(errOut, "token:ci has the role operator, and this wants the role admin") {
+	if _, errOut := elsewhere(2, "access", "list", "--token-file", file); !strings.Contains(errOut, "token:ci has the role operator, and this requires the role admin") {
 		t.Error(errOut)
 	}
 	t.Setenv(controllerVariable, at)

@@ -26,7 +26,7 @@ func newDiff() *cobra.Command {
 		Short: "Say what a change opens and closes, on which hosts",
 		Long: `Compares the policy of each host as it was in a revision of git with what is in the
 folder now, by what both mean: which packets are allowed that were not, and the other
-way round, as "sluice diff" has it, for all packets. It is told by classes of hosts,
+way round, as "sluice diff" does, for all packets. It is shown by classes of hosts,
 and once for those that change alike. The inventory of the revision says which hosts
 there were, and what sets held; facts are those of now. Lists are not downloaded.
 

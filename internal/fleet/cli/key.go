@@ -271,7 +271,7 @@ func rotateCA(cmd *cobra.Command, r *trust.Repository) error {
 	dir, _ := cmd.Flags().GetString("dir")
 	file, _ := cmd.Flags().GetString("ca-key")
 	if dir == "" || file == "" {
-		return errors.New("ca wants --dir, the controller's folder, and --ca-key, the offline key")
+		return errors.New("ca requires --dir, the controller's folder, and --ca-key, the offline key")
 	}
 	key, err := operator.ReadKeyText(file, passphrases())
 	if err != nil {

@@ -39,7 +39,7 @@ func TestKey(t *testing.T) {
 	_, errOut = key(2, "rotate", "tea")
 	has(t, errOut, `role "tea"`)
 	_, errOut = key(2, "rotate", "policy", "--keys", keys, "--key", file("policy"))
-	has(t, errOut, "and root.json wants one of these: "+strings.Join(before["root"], ", "))
+	has(t, errOut, "and root.json accepts only these: "+strings.Join(before["root"], ", "))
 
 	_, errOut = key(0, append([]string{"rotate", "policy", "--keys", keys, "--no-passphrase"}, roots...)...)
 	has(t, errOut, "policy-2.pem", "version 2 of root.json is in force", "sign with a policy key of it before you publish")
@@ -70,7 +70,7 @@ func TestKey(t *testing.T) {
 	has(t, errOut, "its key is another one")
 	key(0, append([]string{"renew"}, roots...)...)
 	_, errOut = key(2, "renew", "--key", file("root-1"))
-	has(t, errOut, "root.json wants one of these")
+	has(t, errOut, "root.json accepts only these")
 
 	l, after := listed()
 	if l.Version != 7 {

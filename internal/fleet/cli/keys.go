@@ -150,7 +150,7 @@ func signersOf(cmd *cobra.Command, wanted []ed25519.PublicKey) (signers []trust.
 			return nil, done, err
 		}
 		if !among(s) {
-			return nil, done, fmt.Errorf("%s has the key %s, and root.json wants one of these: %s\nhint: sluice-controller key list says which key is for what", name, trust.KeyName(s.Public()), keyNames(wanted))
+			return nil, done, fmt.Errorf("%s has the key %s, and root.json accepts only these: %s\nhint: sluice-controller key list says which key is for what", name, trust.KeyName(s.Public()), keyNames(wanted))
 		}
 		signers = append(signers, s)
 	}

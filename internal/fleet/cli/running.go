@@ -88,7 +88,7 @@ func remote(cmd *cobra.Command, at string) (*api.Client, error) {
 			return nil, err
 		}
 		if kept.Token == "" {
-			return nil, errors.New("a controller elsewhere wants a token\nhint: sluice-controller login logs you in; --token-file FILE takes a token of \"sluice-controller access create\"")
+			return nil, errors.New("a controller elsewhere requires a token\nhint: sluice-controller login logs you in; --token-file FILE takes a token of \"sluice-controller access create\"")
 		}
 		token, ca = kept.Token, cmp.Or(ca, kept.CA)
 	}

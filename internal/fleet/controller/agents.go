@@ -93,7 +93,7 @@ func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, has := trust.PeerIdentity(r.TLS, c.Now())
 		if !has {
-			wire.Fail(w, &wire.Failure{Text: "this wants the certificate of a host that is enrolled", Kind: wire.KindCertificate})
+			wire.Fail(w, &wire.Failure{Text: "this requires the certificate of a host that is enrolled", Kind: wire.KindCertificate})
 			return
 		}
 		if err := c.authenticate(r, who); err != nil {
@@ -246,7 +246,7 @@ func (c *Controller) renew(w http.ResponseWriter, r *http.Request) {
 	}
 	who, has := trust.PeerIdentity(r.TLS, c.Now())
 	if !has {
-		wire.Fail(w, &wire.Failure{Text: "this wants the certificate that is to be renewed", Kind: wire.KindCertificate})
+		wire.Fail(w, &wire.Failure{Text: "this requires the certificate that is to be renewed", Kind: wire.KindCertificate})
 		return
 	}
 	if _, err := c.Store.Authenticate(r.Context(), who.ID, who.Key); err != nil {

@@ -143,7 +143,7 @@ func (c *Controller) covers(who caller, of concern) bool {
 func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op api.Operation) {
 	body, known := suspendable(op.ID)
 	if !known {
-		wire.Fail(w, unpermitted("%s wants approval, which it cannot have", op.ID))
+		wire.Fail(w, unpermitted("%s requires approval, which it cannot have", op.ID))
 		return
 	}
 	var text []byte

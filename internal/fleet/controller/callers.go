@@ -160,7 +160,7 @@ func (c *Controller) operations() http.Handler {
 			wire.Fail(w, unpermitted("%s has no role here: access of fleet.yaml gives roles", who.Who))
 			return
 		case has && !may:
-			wire.Fail(w, unpermitted("%s has the role %s, and this wants the role %s", who.Who, who.Role, o.Role))
+			wire.Fail(w, unpermitted("%s has the role %s, and this requires the role %s", who.Who, who.Role, o.Role))
 			return
 		case has && who.Hosts != nil && !o.Within:
 			wire.Fail(w, unpermitted("%s has the role %s for hosts of %s, and this is of all hosts", who.Who, who.Role, who.Hosts))
