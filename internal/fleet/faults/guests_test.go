@@ -161,7 +161,7 @@ func (f *fleet) endGuests(s *store.Store) {
 			due(setWord+group.name, strings.Join(strings.Fields(string(trust.AddressText(members))), " "))
 		}
 		for _, l := range lists {
-			if time.Since(l.Changed) > underWay && slices.Contains(groups[0].users, h.id) {
+			if l.SHA256 != "" && time.Since(l.Changed) > underWay && slices.Contains(groups[0].users, h.id) {
 				due(listWord+l.Name, shortHash(l.SHA256))
 			}
 		}
