@@ -142,7 +142,7 @@ func (c *Controller) begin(ctx context.Context) error {
 	if err := c.refresh(ctx); err != nil {
 		return err
 	}
-	if err := c.documents.follow(c.view.Load()); err != nil {
+	if _, err := c.documents.follow(&c.view); err != nil {
 		return err
 	}
 	if err := c.loadLiving(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/base/sorting"
@@ -35,6 +36,7 @@ type document struct {
 	signed string         // hash of the envelope
 	size   int64          // of the envelope
 
+	seen   int64     // the last revision at which members were looked at
 	before []version // the newest last
 	old    []string  // hashes of envelopes from before
 	pass   int64
@@ -43,7 +45,7 @@ type document struct {
 // version is what a document was.
 type version struct {
 	content string
-	until   int64 // the last revision at which it was this
+	until   int64 // the last revision at which it is known to have been this
 	sets    map[string]trust.Content
 }
 
@@ -55,6 +57,7 @@ const keptVersions = 16
 type documents struct {
 	mutex    sync.Mutex
 	at       store.Position
+	was      int64 // the revision of the view before: those in between may never be seen
 	pass     int64
 	hosts    map[string]*member
 	guests   map[string]*member
@@ -128,10 +131,12 @@ func (d *documents) init() {
 	d.pending.hosts, d.pending.guests = map[string]bool{}, map[string]bool{}
 }
 
-// changed notes what the view has changed.
-func (d *documents) changed(all bool, hosts, guests []string) {
+// changed notes what the next view changes, and has it be the view: nobody follows one without
+// the other.
+func (d *documents) changed(all bool, hosts, guests []string, set func()) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	defer set()
 	d.pending.all = d.pending.all || all
 	for _, id := range hosts {
 		d.pending.hosts[id] = true
@@ -141,10 +146,11 @@ func (d *documents) changed(all bool, hosts, guests []string) {
 	}
 }
 
-// follow brings the documents up to a view.
-func (d *documents) follow(v *view) error {
+// follow brings the documents up to the view that there is now, and returns it.
+func (d *documents) follow(now *atomic.Pointer[view]) (*view, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	v := now.Load()
 	p := d.pending
 	d.pending.all, d.pending.hosts, d.pending.guests = false, map[string]bool{}, map[string]bool{}
 	if p.all {
@@ -160,7 +166,7 @@ func (d *documents) follow(v *view) error {
 			p.guests[id] = true
 		}
 	}
-	d.at = v.position
+	d.was, d.at = d.at.Revision, v.position
 	d.pass++
 	dirty := map[*holding]bool{}
 	change := func(before, after *member) {
@@ -211,10 +217,10 @@ func (d *documents) follow(v *view) error {
 	}
 	for host := range told {
 		if err := d.guestsAt(v, host); err != nil {
-			return err
+			return v, err
 		}
 	}
-	return nil
+	return v, nil
 }
 
 func put(of map[string]*member, id string, m *member) {
@@ -275,11 +281,11 @@ func (d *documents) guestsAt(v *view, host string) error {
 		doc = &document{kind: trust.KindGuests}
 		d.guestsOf[host] = doc
 	}
-	return doc.write(all, nil, d.at.Revision)
+	return doc.write(all, nil, d.was)
 }
 
-// write makes a document of a payload.
-func (doc *document) write(payload any, sets map[string]trust.Content, revision int64) error {
+// write makes a document of a payload. Up to a revision it is known to have been what it was.
+func (doc *document) write(payload any, sets map[string]trust.Content, until int64) error {
 	text, err := json.Marshal(payload)
 	if err != nil {
 		return err
@@ -289,7 +295,7 @@ func (doc *document) write(payload any, sets map[string]trust.Content, revision 
 		return nil
 	}
 	if doc.content != "" {
-		doc.before = append(doc.before[max(0, len(doc.before)-keptVersions+1):], version{doc.content, revision - 1, doc.sets})
+		doc.before = append(doc.before[max(0, len(doc.before)-keptVersions+1):], version{doc.content, until, doc.sets})
 	}
 	doc.payload, doc.content, doc.sets, doc.number = text, content, sets, store.Position{}
 	return nil
@@ -332,7 +338,8 @@ func (d *documents) membersFor(groups []group) (*document, error) {
 	if doc.content != "" && doc.pass == d.pass {
 		return doc, nil
 	}
-	doc.pass = d.pass
+	until := doc.seen
+	doc.pass, doc.seen = d.pass, d.at.Revision
 	sets := make(map[string]trust.Content, len(groups))
 	for _, g := range groups {
 		sets[g.name] = d.holding(g).content
@@ -340,7 +347,7 @@ func (d *documents) membersFor(groups []group) (*document, error) {
 	if doc.content != "" && maps.Equal(sets, doc.sets) {
 		return doc, nil
 	}
-	return doc, doc.write(trust.Members{Sets: sets}, sets, d.at.Revision)
+	return doc, doc.write(trust.Members{Sets: sets}, sets, until)
 }
 
 // forget drops what no host has needed in a pass over all of them.
@@ -403,8 +410,8 @@ func (c *Controller) memberships() {
 }
 
 func (c *Controller) gatherOnce(ctx context.Context) error {
-	v := c.view.Load()
-	if err := c.documents.follow(v); err != nil {
+	v, err := c.documents.follow(&c.view)
+	if err != nil {
 		return err
 	}
 	online := c.hub.Online()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -389,5 +390,33 @@ func TestGuestsRefused(t *testing.T) {
 	all, err := f.client.Guests(t.Context(), "", "")
 	if err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestContentsOfRevisionsUnseen: a host that keeps the guests from before does not count as having
+// one that came at a revision which was looked at together with the next.
+func TestContentsOfRevisionsUnseen(t *testing.T) {
+	t.Parallel()
+	var d documents
+	var now atomic.Pointer[view]
+	d.init()
+	at := func(revision int64, guests ...store.Guest) {
+		v := &view{position: store.Position{Incarnation: 1, Revision: revision}, hosts: map[string]store.Host{"web-1": {}, "web-2": {}}, guests: map[string]*store.Guest{}}
+		var ids []string
+		for _, g := range guests {
+			v.guests[g.ID], ids = &g, append(ids, g.ID)
+		}
+		d.changed(false, nil, ids, func() { now.Store(v) })
+		_, err := d.follow(&now)
+		ok(t, err)
+	}
+	on := func(id, host string) store.Guest { return store.Guest{ID: id, Placement: store.Placement{Host: host}} }
+	at(5, on("vm-1", "web-1"), on("vm-2", "web-2"))
+	kept := d.guestsOf["web-2"].content
+	moved := on("vm-1", "web-2")
+	moved.Leaving = []store.Placement{{Host: "web-1"}}
+	at(7, moved, on("vm-2", "web-2"), on("vm-3", "web-1")) // moved at 6
+	if until := d.guestsOf["web-2"].until(kept, 7); until != 5 {
+		t.Errorf("it has all up to %d", until)
 	}
 }

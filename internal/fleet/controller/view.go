@@ -100,8 +100,7 @@ func (c *Controller) advance(ctx context.Context) error {
 			return err
 		}
 	}
-	c.documents.changed(false, changed["host"], changed["guest"])
-	c.view.Store(&next)
+	c.documents.changed(false, changed["host"], changed["guest"], func() { c.view.Store(&next) })
 	c.cutRevoked(&next, changed["host"])
 	c.wants(old, &next, changed["desired"])
 	for _, id := range changed["desired"] {
@@ -164,8 +163,8 @@ func (c *Controller) whole(ctx context.Context, lists []string) error {
 	for i := range s.Guests {
 		next.guests[s.Guests[i].ID] = &s.Guests[i]
 	}
-	c.documents.changed(true, nil, nil)
-	old := c.view.Swap(next)
+	var old *view
+	c.documents.changed(true, nil, nil, func() { old = c.view.Swap(next) })
 	c.cutRevoked(next, slices.Collect(maps.Keys(next.hosts)))
 	if old != nil {
 		c.wants(old, next, slices.Collect(maps.Keys(next.desired)))
