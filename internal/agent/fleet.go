@@ -202,11 +202,19 @@ func (e *fleetEngine) Apply(ctx context.Context, file string, confirm time.Durat
 	if err := json.Unmarshal(result, &out); err != nil {
 		return nil, err
 	}
-	a := &fleet.Applied{Generation: out.Generation, Pending: out.Pending != nil, Edited: out.Edited && out.Pending == nil, Proved: out.Edited || out.Proof != nil && out.Proof.Proved}
+	return appliedBy(&out), nil
+}
+
+// appliedBy says what an apply on trial came to. What changed and is on no trial was kept for its
+// edits alone, also where a program that was at the rules meanwhile had all of them read.
+func appliedBy(out *apply.Outcome) *fleet.Applied {
+	a := &fleet.Applied{Generation: out.Generation, Pending: out.Pending != nil, Proved: out.Edited || out.Proof != nil && out.Proof.Proved}
 	if out.Pending != nil {
 		a.Until = time.Now().Add(out.Pending.Left())
+	} else {
+		a.Edited = !out.Unchanged
 	}
-	return a, nil
+	return a
 }
 
 // Confirm needs no process: it reads and writes little.
