@@ -163,8 +163,8 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 	}
 	would := false
 	tried, err := o.perform(store.Trial(r.Context(), &would), who, r.Method, r.URL, text, o.Now())
-	if err != nil {
-		o.done(w, nil, err)
+	if err != nil { // it is no URL
+		wire.Fail(w, wrong("%v", err))
 		return
 	}
 	if !would {
