@@ -156,7 +156,7 @@ func advances(h []Event, broken func(int, string, ...any)) {
 	applied := map[id]map[string]bool{}
 	for i, e := range h {
 		key := id{e.Order.Incarnation, e.RolloutID}
-		if e.Kind == Told && e.RolloutID != 0 && e.Bundle != 0 {
+		if e.Kind == Told && e.RolloutID != 0 && e.Bundle != 0 && !e.Lie {
 			r, kept := last[key]
 			if kept && e.Bundle == r.Bundle && !told(r)[e.Host] {
 				broken(i, "%s was told bundle %d by roll-out %d, which never took it", e.Host, e.Bundle, r.ID)
@@ -274,7 +274,9 @@ func restores(h []Event, broken func(int, string, ...any)) {
 		case Kept:
 			kept[id{e.Order.Incarnation, e.Rollout.ID}], ever[e.Rollout.ID] = true, true
 		case Told:
-			last[e.Host] = e
+			if !e.Lie {
+				last[e.Host] = e
+			}
 		case Enforced:
 			by := last[e.Host]
 			if e.Bundle == by.Bundle && ever[by.RolloutID] && !kept[id{by.Order.Incarnation, by.RolloutID}] {

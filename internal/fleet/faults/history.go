@@ -25,7 +25,7 @@ const (
 	Signed       Kind = "signed"       // the policy's keys signed Bundle with Content, and Floor
 	Published    Kind = "published"    // a controller has committed metadata with Floor
 	Kept         Kind = "kept"         // a controller has committed Rollout, as a write of Order.Incarnation
-	Told         Kind = "told"         // Host received Order: Bundle by RolloutID
+	Told         Kind = "told"         // Host received Order: Bundle by RolloutID; Lie: of a thief
 	Heard        Kind = "heard"        // Host received signed metadata with Floor
 	Took         Kind = "took"         // Host acts by Order
 	Enforced     Kind = "enforced"     // the kernel of Host began to do Content, of Bundle; 0: nothing at all
@@ -72,6 +72,7 @@ type Event struct {
 	What      string
 	Allow     bool
 	Back      bool
+	Lie       bool
 	Until     time.Time
 	Ahead     time.Duration
 	Error     string
@@ -131,6 +132,7 @@ func (e Event) String() string {
 		{"token", e.Token, e.Token != ""},
 		{"", e.What, e.What != ""},
 		{"", "back", e.Back},
+		{"", "by a thief", e.Lie},
 		{"ahead", e.Ahead, e.Ahead != 0},
 		{"error", e.Error, e.Error != ""},
 	} {

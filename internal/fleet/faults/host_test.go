@@ -327,7 +327,7 @@ func (k *kernel) Probes(string) ([]string, error) {
 func (l *link) Desired(ctx context.Context) (*wire.Desired, error) {
 	d, err := l.host.network.Desired(ctx)
 	if err == nil {
-		l.told(d)
+		l.told(d, false)
 	}
 	return d, err
 }

@@ -240,7 +240,7 @@ func (l *link) lie() {
 			}
 			l.f.fault(lie, l.host)
 			s.lose()
-			s.deliver(&wire.Message{Desired: &d})
+			s.hand(&wire.Message{Desired: &d}, true)
 		}
 	}
 }
@@ -337,15 +337,18 @@ func (s *stream) lose() {
 	s.mutex.Unlock()
 }
 
-// deliver hands a message to the agent, and writes down what it has been told.
-func (s *stream) deliver(m *wire.Message) {
+// deliver hands a message of a controller to the agent.
+func (s *stream) deliver(m *wire.Message) { s.hand(m, false) }
+
+// hand hands a message to the agent, and writes down what it has been told.
+func (s *stream) hand(m *wire.Message, lie bool) {
 	select {
 	case <-s.over:
 		return
 	default:
 	}
 	if d := m.Desired; d != nil {
-		s.told(d)
+		s.told(d, lie)
 	}
 	if m.Trust != nil {
 		s.heard(m.Trust)
@@ -357,8 +360,8 @@ func (s *stream) deliver(m *wire.Message) {
 	}
 }
 
-func (l *link) told(d *wire.Desired) {
-	l.f.history.Add(Event{Kind: Told, Host: l.host.id, Order: d.Order, Bundle: d.Bundle, RolloutID: d.Rollout})
+func (l *link) told(d *wire.Desired, lie bool) {
+	l.f.history.Add(Event{Kind: Told, Host: l.host.id, Order: d.Order, Bundle: d.Bundle, RolloutID: d.Rollout, Lie: lie})
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.bundle != d.Bundle {
