@@ -30,12 +30,13 @@ type taken struct {
 	joined time.Time // when it connected here last, by the clock of the database
 	said   wire.LiveApplied
 	at     time.Time
+	seen   time.Time // by a controller, of a host that is not connected here
 }
 
 const (
 	keepApplied = 5 * time.Second
-	// heardFor is how long a host is online at another controller that was heard there: they
-	// tell each other twice in that time.
+	// heardFor is how long a host that was seen is online at another controller: that writes
+	// it down twice in this time, see sight.
 	heardFor = 2 * sightEvery
 )
 
@@ -57,7 +58,11 @@ func (a *applied) joins(host string, has *wire.Living, now, database time.Time) 
 	defer a.mutex.Unlock()
 	t := a.get(host)
 	t.at, t.joined = now, database
-	if t.speaks = has != nil; t.speaks && *has != t.said.Living {
+	if t.speaks = has != nil; !t.speaks {
+		return
+	}
+	a.unsaid[host] = true // so that the other controllers know where it is
+	if *has != t.said.Living {
 		t.said = wire.LiveApplied{Living: *has}
 	}
 }
@@ -122,7 +127,7 @@ func (c *Controller) elsewhere(ctx context.Context, hosts []string) (map[string]
 	}
 	rows, err := c.Store.Applied(ctx, hosts...)
 	for _, r := range rows {
-		t := taken{speaks: true, at: r.At}
+		t := taken{speaks: true, at: r.At, seen: r.Seen}
 		if err := json.Unmarshal([]byte(r.Said), &t.said); err == nil {
 			out[r.Host] = t
 		}
@@ -162,7 +167,7 @@ func (c *Controller) stands(ctx context.Context, hosts string, only *selector.Se
 			is.taken = *t
 		}
 		if other, has := others[h.ID]; has && other.at.After(is.taken.at) {
-			is.taken, is.online = other, now.Sub(other.at) < heardFor
+			is.taken, is.online = other, now.Sub(other.seen) < heardFor
 		}
 		out[i] = is
 	}

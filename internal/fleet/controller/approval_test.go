@@ -66,7 +66,7 @@ func (f *fleet) bansNow() string {
 // tamper changes the database behind the controller.
 func (f *fleet) tamper(statement string, args ...any) {
 	f.Helper()
-	db, err := sql.Open("sqlite", strings.TrimPrefix(f.database, "sqlite:"))
+	db, err := sql.Open("sqlite", strings.TrimPrefix(f.database, "sqlite:")+"?_pragma=busy_timeout(60000)")
 	ok(f, err)
 	defer db.Close()
 	_, err = db.ExecContext(f.Context(), statement, args...)

@@ -461,6 +461,14 @@ func TestBansOfTwoControllers(t *testing.T) {
 			return is.Proved == 2
 		})
 	}
+	f.tamper(`update applied set at = at - 600000000`)
+	for _, c := range []*fleet{f, second} {
+		is, err := c.client.Living(t.Context(), made.Seq, "role=web")
+		ok(t, err)
+		if is.Proved != 2 {
+			t.Errorf("a host that has had nothing to say for long, and was seen: %+v", is)
+		}
+	}
 	banned(t, f, api.NewHoldings{}, "203.0.113.3")
 	counted := regexp.MustCompile(`sluice_fleet_propagation_seconds_count\{stage="ban"\} [1-9]\n`)
 	f.until("how long bans took is counted by each, of its host", func() bool {

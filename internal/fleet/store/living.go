@@ -428,6 +428,7 @@ type Applied struct {
 	Host string
 	Said string
 	At   time.Time
+	Seen time.Time // when the host was last heard: read, not kept
 }
 
 // PutApplied keeps what hosts said, the newest of each, as [Store.PutStatus] does.
@@ -459,11 +460,11 @@ func (s *Store) Applied(ctx context.Context, hosts ...string) (out []Applied, er
 	}
 	err = s.query(ctx, s.reader, func(scan func(...any) error) error {
 		var a Applied
-		var at int64
-		err := scan(&a.Host, &a.Said, &at)
-		a.At = moment(at)
+		var at, seen int64
+		err := scan(&a.Host, &a.Said, &at, &seen)
+		a.At, a.Seen = moment(at), moment(seen)
 		out = append(out, a)
 		return err
-	}, `select host, said, at from applied`+where+` order by host`, args...)
+	}, `select host, said, at, coalesce((select h.seen from host h where h.id = applied.host), 0) from applied`+where+` order by host`, args...)
 	return out, err
 }

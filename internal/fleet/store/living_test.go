@@ -149,11 +149,14 @@ func TestApplied(t *testing.T) {
 		enrolled(t, s, "web-1", "web-2")
 		now := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
 		revises(t, s, "what hosts say", 0, func() error {
-			return s.PutApplied(ctx, []Applied{{"web-1", "old", now}, {"web-1", "new", now.Add(time.Second)}, {"web-2", "\x00", now}, {"nowhere", "x", now}})
+			return s.PutApplied(ctx, []Applied{
+				{Host: "web-1", Said: "old", At: now}, {Host: "web-1", Said: "new", At: now.Add(time.Second)},
+				{Host: "web-2", Said: "\x00", At: now}, {Host: "nowhere", Said: "x", At: now},
+			})
 		})
-		is(t, "what comes late", s.PutApplied(ctx, []Applied{{"web-1", "late", now}}), nil)
+		is(t, "what comes late", s.PutApplied(ctx, []Applied{{Host: "web-1", Said: "late", At: now}}), nil)
 		all := good[[]Applied](t)(s.Applied(ctx))
-		if len(all) != 2 || all[0] != (Applied{"web-1", "new", now.Add(time.Second)}) {
+		if len(all) != 2 || all[0] != (Applied{Host: "web-1", Said: "new", At: now.Add(time.Second)}) {
 			t.Errorf("%+v", all)
 		}
 		same(t, "one", good[[]Applied](t)(s.Applied(ctx, "web-2")), all[1:])
