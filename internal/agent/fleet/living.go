@@ -217,7 +217,7 @@ func (m *Member) live(ctx context.Context) error {
 	if !ask {
 		return m.provedLiving(ctx)
 	}
-	return m.catchUp(ctx, within)
+	return m.catchUp(ctx, within, false)
 }
 
 // errNoBundle is over when what runs changes, which is heard of.
@@ -284,8 +284,12 @@ func (m *Member) open(envelope []byte, asked time.Time) (*trust.Bans, int64, err
 	return b, seq, nil
 }
 
-// catchUp asks for what is behind the number that the host has got to.
-func (m *Member) catchUp(ctx context.Context, within string) error {
+// errBehind is over when the controller has come up to its database, or another one is asked.
+var errBehind = errors.New("a controller does not know yet what it gave as the whole")
+
+// catchUp asks for what is behind the number that the host has got to, with the whole just now or
+// before.
+func (m *Member) catchUp(ctx context.Context, within string, whole bool) error {
 	for {
 		at := m.now().Living.At
 		asked := time.Now()
@@ -297,7 +301,11 @@ func (m *Member) catchUp(ctx context.Context, within string) error {
 		if err != nil {
 			return err
 		}
-		if b.Whole || b.After > at.Seq {
+		switch {
+		case !b.Whole && b.After <= at.Seq:
+		case whole:
+			return errBehind
+		default:
 			return m.wholeOf(ctx, within)
 		}
 		if err := m.takeLiving(ctx, b, seq); err != nil {
@@ -348,7 +356,7 @@ func (m *Member) wholeOf(ctx context.Context, within string) error {
 	m.edit(func(l *living) {
 		l.At, l.Within = wire.Living{Incarnation: m.Trust.State().Incarnation, Seq: lowest}, within
 	})
-	return m.catchUp(ctx, within)
+	return m.catchUp(ctx, within, true)
 }
 
 // edit changes what the state has of bans and allows. It is written down later.

@@ -270,6 +270,24 @@ func TestLivingLate(t *testing.T) {
 	})
 }
 
+// A controller whose database is ahead of it gives the whole again and again: the host has what
+// is in it, and asks no more often than where an answer failed.
+func TestLivingBehindItself(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		defer s.running()()
+		s.set(func() { s.log.gone = 1 << 40 })
+		s.logs(false, "ban 192.0.2.9 1h")
+		time.Sleep(time.Minute)
+		s.set(func() {
+			if len(s.kernel.living.has) != 1 || len(s.log.asked) > 60 {
+				t.Errorf("%v is banned, after %d questions", s.kernel.living.has, len(s.log.asked))
+			}
+			s.log.gone = 0
+		})
+		s.bans("192.0.2.9")
+	})
+}
+
 // A controller that says nothing of a ban, or that it was lifted, has its way with the host until
 // the ban ends, and no longer: it was signed with that end.
 func TestLivingWithheld(t *testing.T) {
