@@ -70,8 +70,8 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	return cmd
 }
 
-// memoryTarget is what the collector keeps the heap at before it lets it double: a fleet of
-// some hundred hosts needs less.
+// collectAt is by how much the heap grows before it is collected: half the default, since what
+// a controller has for each host is memory that it keeps.
 const collectAt = 50 // percent
 
 func runController(cmd *cobra.Command, _ []string) (err error) {
