@@ -150,8 +150,10 @@ func TestApplied(t *testing.T) {
 		now := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
 		revises(t, s, "what hosts say", 0, func() error {
 			return s.PutApplied(ctx, []Applied{
-				{Host: "web-1", Said: "old", At: now}, {Host: "web-1", Said: "new", At: now.Add(time.Second)},
-				{Host: "web-2", Said: "\x00", At: now}, {Host: "nowhere", Said: "x", At: now},
+				{Host: "web-1", Said: "old", At: now},
+				{Host: "web-1", Said: "new", At: now.Add(time.Second)},
+				{Host: "web-2", Said: "\x00", At: now},
+				{Host: "nowhere", Said: "x", At: now},
 			})
 		})
 		is(t, "what comes late", s.PutApplied(ctx, []Applied{{Host: "web-1", Said: "late", At: now}}), nil)
