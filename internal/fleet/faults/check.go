@@ -341,6 +341,13 @@ func lives(h []Event, broken func(int, string, ...any)) {
 			lifting[e.What] = true
 		case Restored:
 			restored = e.At
+			for what, said := range ends { // what the older database has was said before
+				for _, before := range said {
+					if before.At.Before(e.Until) {
+						known[what] = before.At
+					}
+				}
+			}
 		case Bears:
 			if !slices.ContainsFunc(ends[e.What], func(said Event) bool { return e.Until.Sub(said.Until).Abs() < late+off(said.At, e.At) }) {
 				broken(i, "%s holds %s until %s, and nobody said so", e.Host, e.What, e.Until.Format(time.TimeOnly))
