@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,7 +85,8 @@ func (n *Network) now() (*http.Client, *tls.Certificate) {
 	return n.client, n.certificate
 }
 
-// any asks controllers until one answers, in no order.
+// any asks controllers until one answers, in no order. What one does not have, such as members
+// that another one has signed, the next one may.
 func (n *Network) any(ctx context.Context, ask func(base string) error) error {
 	var failed []error
 	for _, i := range rand.Perm(len(n.Addresses)) { //nolint:forbidigo,gosec // hosts have to differ, and nobody gains by guessing it
@@ -93,7 +95,7 @@ func (n *Network) any(ctx context.Context, ask func(base string) error) error {
 			return nil
 		}
 		var f *wire.Failure
-		if ctx.Err() != nil || errors.As(err, &f) && f.Kind != wire.KindBusy && f.Kind != wire.KindUnavailable {
+		if ctx.Err() != nil || errors.As(err, &f) && !slices.Contains([]wire.Kind{wire.KindBusy, wire.KindUnavailable, wire.KindNotFound}, f.Kind) {
 			return err
 		}
 		failed = append(failed, err)

@@ -297,3 +297,28 @@ func TestEnrolAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestAnyController: what one controller lacks or cannot answer now, the next one is asked, and
+// what one refuses no other.
+func TestAnyController(t *testing.T) {
+	n := &Network{Addresses: []string{"one", "two"}}
+	for kind, goesOn := range map[wire.Kind]bool{
+		wire.KindNotFound: true, wire.KindBusy: true, wire.KindUnavailable: true, wire.KindRevoked: false, wire.KindBadRequest: false,
+	} {
+		failed := 0
+		for range 40 { // in no order
+			err := n.any(t.Context(), func(base string) error {
+				if base == "https://one" {
+					return &wire.Failure{Text: "no", Kind: kind}
+				}
+				return nil
+			})
+			if err != nil {
+				failed++
+			}
+		}
+		if (failed == 0) != goesOn {
+			t.Errorf("%s: %d of 40 failed", kind, failed)
+		}
+	}
+}
