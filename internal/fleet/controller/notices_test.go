@@ -273,7 +273,7 @@ receivers:
 		return web.count("ended refused web-2") > 0 && pager.count("ended refused web-2") > 0 && box.count("ended: host web-2 refuses") > 0
 	})
 	f.ahead.Add(int64(24 * time.Hour))
-	f.until("it is said again", func() bool {
+	ends("it is said again", func() bool { // not within noticeApart of what it was told just now
 		return web.count("lasts drift web-1") > 0 && box.count("it lasts since") > 0
 	})
 	ok(t, f.client.Revoke(t.Context(), "web-1", "sold"))

@@ -70,7 +70,7 @@ func (c *Controller) tellNow(ctx context.Context, to *notices.Receiver) error {
 	if len(due) > 0 {
 		_, err := to.Send(ctx, notices.NewMessage(c.Fleet(), due))
 		if err == nil || ctx.Err() == nil { // else the controller ends
-			row = c.went(row, err)
+			row = c.went(row, now, err)
 		}
 		if err == nil {
 			for _, n := range due {
@@ -83,9 +83,8 @@ func (c *Controller) tellNow(ctx context.Context, to *notices.Receiver) error {
 	return c.Store.PutReceiver(last, row, told)
 }
 
-// went is how it went with a receiver.
-func (c *Controller) went(row store.Receiver, err error) store.Receiver {
-	now := c.Now()
+// went is how it went with a receiver that was asked at a time.
+func (c *Controller) went(row store.Receiver, now time.Time, err error) store.Receiver {
 	c.noticing.mutex.Lock()
 	defer c.noticing.mutex.Unlock()
 	count := c.noticing.told[row.Name]
