@@ -165,7 +165,7 @@ func newFleet(t *testing.T, seed uint64, plant planted) *fleet {
 	f.audit.rollouts = map[int64]rollout.Rollout{}
 	// In the long form alone: a controller that waits at a mutex for one that waits for SQLite
 	// stops the clock of synctest, once in some two hundred such fleets.
-	if !f.skewed && f.chance(2) && !testing.Short() || plant == staleSteps {
+	if !f.skewed && f.chance(10) && !testing.Short() || plant == staleSteps {
 		f.fault("two controllers", nil)
 		f.newSeat()
 	}

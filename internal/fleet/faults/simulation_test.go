@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	random := testseed.Rand(t)
 	counts := map[string]int{}
-	for range testseed.Rounds(50, 1000) {
+	for range testseed.Rounds(50, 300) {
 		seed := random.Uint64()
 		broken, history := simulate(t, seed, none)
 		for _, e := range history {
