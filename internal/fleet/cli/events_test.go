@@ -75,7 +75,7 @@ func TestEvents(t *testing.T) {
 	enrol(t, "web-2", token)
 	after := tell(t, "--dir", f.dir, "--after", is.ID)
 	if line := after.until(`"host":"web-`); strings.Contains(line, is.ID+"  ") {
-		t.Errorf("it is told again: %s", line)
+		t.Errorf("the event that it was to begin after: %s", line)
 	}
 	after.until(`"host":"web-2"`)
 	end()
