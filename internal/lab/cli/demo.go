@@ -25,26 +25,21 @@ not be played, 130 interrupted.`,
 		Args: cobra.NoArgs,
 		RunE: runDemo,
 	}
-	flags := cmd.Flags()
-	flags.String("policy", "examples/only-europe/policy.yaml", "apply the policy in `FILE`")
-	flags.String("data", treeCountries, "country data as CSV in `DIR`")
-	flags.String("picture", "", "write a picture (SVG) of what was printed into `FILE`")
-	command.Must(cmd.MarkFlagDirname("data"))
+	addScene(cmd)
+	cmd.Flags().String("picture", "", "write a picture (SVG) of what was printed into `FILE`")
 	return cmd
 }
 
 func runDemo(cmd *cobra.Command, _ []string) (err error) {
-	flags := cmd.Flags()
-	o := demo.Options{Out: os.Stdout} // with styles of its own
+	o, err := sceneOf(cmd)
+	if err != nil {
+		return err
+	}
+	o.Out = os.Stdout // with styles of its own
 	if command.JSON(cmd) {
 		o.Out = os.Stderr
 	}
-	o.Policy, _ = flags.GetString("policy")
-	o.Data, _ = flags.GetString("data")
-	o.Picture, _ = flags.GetString("picture")
-	if o.Binary, err = theSluice(); err != nil {
-		return err
-	}
+	o.Picture, _ = cmd.Flags().GetString("picture")
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	r, err := demo.Play(o)

@@ -46,6 +46,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newStress(),
 		newDoctor(),
 		newDemo(),
+		newPage(),
 		command.NewCompletion("sluice-lab"),
 		command.NewVersion("sluice-lab"),
 	)

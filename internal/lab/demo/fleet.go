@@ -14,32 +14,44 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// The fleet of the demo: five hosts on one network, whose bridge is the controller's.
+// The network of a fleet, whose bridge is the controller's.
 const (
-	fleetHosts   = 5
 	fleetNetwork = "10.99.0."
 	controllerAt = fleetNetwork + "1:7443"
+)
+
+// The fleet of the demo.
+var (
+	fleetHosts = []string{"web-1", "web-2", "web-3", "web-4", "web-5"}
+	fleetFiles = map[string]string{
+		"fleet.yaml":         "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nroll-out: {stages: [1 per class, 100%], settle: 1s, probes: [controller]}\n",
+		"parts/10-base.yaml": "version: 1\ninput: {default: drop, rules: [allow ssh from " + fleetNetwork + "0/24]}\nexpect: [deny tcp/9999]\n",
+	}
 )
 
 // fleet is a controller with the hosts that it has.
 type fleet struct {
 	*demo
 	space *testnet.Namespace // of the controller
+	web   string             // where people reach it from this machine, https://localhost:PORT
 	hosts []*fleetHost
 }
 
 type fleetHost struct {
 	product.Sluice
+	name  string // its role, and a number
 	space *testnet.Namespace
 	at    netip.Addr
 }
 
+func (h *fleetHost) socket() string { return h.State + ".socket" }
+
 // fleetActs has a fleet take a policy host by host, and shows what becomes of a mistake and
 // of a change by hand.
 func (d *demo) fleetActs() error {
-	d.title("A fleet: one signed policy, a controller, %d hosts", fleetHosts)
+	d.title("A fleet: one signed policy, a controller, %d hosts", len(fleetHosts))
 	f := &fleet{demo: d}
-	for _, act := range []func() error{f.found, f.change, f.mistake, f.drift} {
+	for _, act := range []func() error{func() error { return f.found(fleetHosts, fleetFiles) }, f.first, f.change, f.mistake, f.drift} {
 		if err := act(); err != nil {
 			return err
 		}
@@ -77,50 +89,64 @@ func (f *fleet) until(what string, is func(out string) bool, args ...string) (ou
 // all waits until each host proves a bundle.
 func (f *fleet) all(bundle int) (string, error) {
 	return f.until(fmt.Sprintf("all hosts prove bundle %d", bundle), func(out string) bool {
-		return strings.Count(out, fmt.Sprintf("proved  bundle %d ", bundle)) == fleetHosts
+		return strings.Count(out, fmt.Sprintf("proved  bundle %d ", bundle)) == len(f.hosts)
 	}, "hosts")
 }
 
-// found makes the fleet and its hosts, and has them take the first policy.
-func (f *fleet) found() error {
+// found makes a fleet of hosts that run no policy yet, and has people reach its controller
+// at an address of this machine.
+func (f *fleet) found(names []string, files map[string]string) error {
 	f.space = f.net.Namespace("controller")
 	var ports []*testnet.Port
-	for i := range fleetHosts {
-		h := &fleetHost{Sluice: product.Sluice{Binary: f.Binary, State: f.path(fmt.Sprint("host-", i+1))}, space: f.net.Namespace(fmt.Sprint("host-", i+1))}
+	for i, name := range names {
+		h := &fleetHost{Sluice: product.Sluice{Binary: f.Binary, State: f.path(name)}, name: name, space: f.net.Namespace(name)}
 		h.at = netip.MustParseAddr(fmt.Sprint(fleetNetwork, 11+i))
 		_, port := f.net.Join(
 			testnet.End{In: h.space, Device: "eth0", Addresses: []string{h.at.String() + "/24"}},
 			testnet.End{In: f.space, Device: fmt.Sprint("port", i+1)})
-		h.space.ServeTCP("0.0.0.0:80", "0.0.0.0:9999")
+		h.space.Route("default4", fleetNetwork+"1")
+		h.space.ServeTCP("0.0.0.0:22", "0.0.0.0:80", "0.0.0.0:5432", "0.0.0.0:9999")
 		f.hosts, ports = append(f.hosts, h), append(ports, port)
 	}
 	f.space.Bridge("fleet", []string{fleetNetwork + "1/24"}, ports...)
 	if _, err := f.command("init", "--fleet", "example.net", "--repository", f.path("repository"), "--keys", f.path("keys"), "--dir", f.path("controller"), "--no-passphrase"); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{
-		"fleet.yaml":         "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nroll-out: {stages: [1 per class, 100%], settle: 1s, probes: [controller]}\n",
-		"parts/10-base.yaml": "version: 1\ninput: {default: drop, rules: [allow ssh from " + fleetNetwork + "0/24]}\nexpect: [deny tcp/9999]\n",
-	} {
-		if err := os.WriteFile(f.path("repository", name), []byte(text), 0o600); err != nil {
+	for name, text := range files {
+		if err := f.write(name, text); err != nil {
 			return err
 		}
 	}
-	f.space.Start(filepath.Join(filepath.Dir(f.Binary), "sluice-controller"), f.inController("run", "--listen", controllerAt)...)
-	token, err := f.until("the controller answers", func(out string) bool { return strings.Contains(out, "sluice1.") },
-		f.inRepository("token", "create", "--labels", "role=web", "--for", "1h", "--uses", fmt.Sprint(fleetHosts))...)
-	if err != nil {
+	var err error
+	if f.web, err = f.passOn(webAt); err != nil {
 		return err
 	}
-	if err := os.WriteFile(f.path("token"), []byte(token[strings.Index(token, "sluice1."):]), 0o600); err != nil {
-		return err
-	}
-	for i, h := range f.hosts {
-		f.space.Start(f.Binary, "agent", "--netns", h.space.Name(), "--state-dir", h.State, "--socket", h.State+".socket")
-		if _, err := h.Must(context.Background(), h.space, "agent", "enrol", "https://"+controllerAt, "--token-file", f.path("token"), "--name", fmt.Sprint("web-", i+1)); err != nil {
+	f.space.Start(filepath.Join(filepath.Dir(f.Binary), "sluice-controller"), f.inController("run", "--listen", controllerAt, "--web", webAt, "--web-url", f.web)...)
+	for _, h := range f.hosts {
+		role, _, _ := strings.Cut(h.name, "-")
+		token, err := f.until("the controller answers", func(out string) bool { return strings.Contains(out, "sluice1.") },
+			f.inRepository("token", "create", "--labels", "env=prod,role="+role, "--for", "1h")...)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.path("token"), []byte(token[strings.Index(token, "sluice1."):]), 0o600); err != nil {
+			return err
+		}
+		f.space.Start(f.Binary, "agent", "--netns", h.space.Name(), "--state-dir", h.State, "--socket", h.socket())
+		if _, err := h.Must(context.Background(), h.space, "agent", "enrol", "https://"+controllerAt, "--token-file", f.path("token"), "--name", h.name); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// write writes a file of the repository.
+func (f *fleet) write(name, text string) error {
+	return os.WriteFile(f.path("repository", filepath.FromSlash(name)), []byte(text), 0o600)
+}
+
+// first has the hosts take the first policy.
+func (f *fleet) first() error {
 	if err := f.publish(); err != nil {
 		return err
 	}
@@ -149,7 +175,7 @@ func (f *fleet) try(host int, port uint16) string {
 }
 
 func (f *fleet) part(text string) error {
-	return errors.Join(os.WriteFile(f.path("repository", "parts", "50-web.yaml"), []byte(text), 0o600), f.publish())
+	return errors.Join(f.write("parts/50-web.yaml", text), f.publish())
 }
 
 // change has one host take a change first, and then the others.

@@ -10,15 +10,7 @@ import (
 // web site bypasses connection tracking, so that his answers need a way as well.
 func (d *demo) letIn() error {
 	d.title("A customer who is blocked calls")
-	text, err := os.ReadFile(filepath.Join(d.Dir, d.policy))
-	if err != nil {
-		return err
-	}
-	logged := filepath.Join(d.scratch, "policy.yaml")
-	if err := os.WriteFile(logged, []byte(strings.Replace(string(text), "version: 1\n", "version: 1\nlog: netlink\n", 1)), 0o600); err != nil {
-		return err
-	}
-	if _, err := d.must("apply", logged, "--no-confirm"); err != nil {
+	if err := d.applyLogged(); err != nil {
 		return err
 	}
 	customer, other := d.client("United States"), d.client("Brazil")
@@ -64,6 +56,22 @@ func (d *demo) letIn() error {
 	d.check("a page, from "+address, silent, page(customer))
 	return nil
 }
+
+// applyLogged applies the policy with a log of what it drops.
+func (d *demo) applyLogged() error {
+	text, err := os.ReadFile(filepath.Join(d.Dir, d.policy))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.logged(), []byte(strings.Replace(string(text), "version: 1\n", "version: 1\nlog: netlink\n", 1)), 0o600); err != nil {
+		return err
+	}
+	_, err = d.must("apply", d.logged(), "--no-confirm")
+	return err
+}
+
+// logged is the policy with a log.
+func (d *demo) logged() string { return filepath.Join(d.scratch, "policy.yaml") }
 
 // quoteCommand runs a command that has to succeed, and shows it with what it says.
 func (d *demo) quoteCommand(args ...string) error {

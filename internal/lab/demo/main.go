@@ -40,18 +40,9 @@ type Result struct {
 
 // Play plays it. An error is that it could not be played, or was interrupted, by the
 // signal that testnet closes its networks of.
-func Play(o Options) (_ Result, err error) {
-	d := demo{report: newReport(o.Out)}
-	if d.scratch, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
-		return Result{}, err
-	}
-	defer os.RemoveAll(d.scratch)
-	d.Binary, d.State = o.Binary, filepath.Join(d.scratch, "state")
-	d.Dir, d.policy = filepath.Split(o.Policy)
-	if d.net, err = testnet.Create("demo"); err != nil {
-		return Result{}, err
-	}
-	if err = errors.Join(d.play(o.Data), d.net.Close()); err != nil {
+func Play(o Options) (Result, error) {
+	d, err := within(o, func(d *demo) error { return d.play(o.Data) })
+	if err != nil {
 		return Result{}, err
 	}
 	r := d.close()
@@ -61,9 +52,24 @@ func Play(o Options) (_ Result, err error) {
 	return r, err
 }
 
+// within has a laboratory for as long as act takes.
+func within(o Options, act func(*demo) error) (d *demo, err error) {
+	d = &demo{report: newReport(o.Out)}
+	if d.scratch, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(d.scratch)
+	d.Binary, d.State = o.Binary, filepath.Join(d.scratch, "state")
+	d.Dir, d.policy = filepath.Split(o.Policy)
+	if d.net, err = testnet.Create("demo"); err != nil {
+		return nil, err
+	}
+	return d, errors.Join(act(d), d.net.Close())
+}
+
 // play is the whole of the demo, part by part.
 func (d *demo) play(data string) error {
-	for _, part := range []func() error{
+	return d.inTurn(
 		func() error { return d.loadCountries(data) },
 		d.makeInternet,
 		d.applyPolicy,
@@ -77,7 +83,12 @@ func (d *demo) play(data string) error {
 		func() error { return d.packetCost(data) },
 		d.letIn,
 		d.fleetActs,
-	} {
+	)
+}
+
+// inTurn ends at the first part that fails.
+func (d *demo) inTurn(parts ...func() error) error {
+	for _, part := range parts {
 		var failure error
 		if err := errors.Join(d.net.Try(func() { failure = part() }), failure); err != nil {
 			return err

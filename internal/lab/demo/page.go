@@ -1,0 +1,235 @@
+package demo
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"sluice/internal/lab/testnet"
+)
+
+// webAt is where the controller serves people, inside of the fleet's network.
+const webAt = fleetNetwork + "1:8443"
+
+// Scene is what a page is tried on: a host by itself, a fleet, and packets to both.
+type Scene struct {
+	Host    SceneHost     `json:"host"`    // without a name
+	Policy  string        `json:"policy"`  // the file that it runs
+	Clients []SceneClient `json:"clients"` // of that host
+	Fleet   SceneFleet    `json:"fleet"`
+}
+
+// SceneHost is a host with an agent.
+type SceneHost struct {
+	Name    string     `json:"name,omitempty"`
+	Netns   string     `json:"netns"`
+	Socket  string     `json:"socket"` // of its agent
+	State   string     `json:"state"`  // directory
+	Address netip.Addr `json:"address"`
+}
+
+// SceneClient is a machine of a country.
+type SceneClient struct {
+	Name    string     `json:"name"`
+	Netns   string     `json:"netns"`
+	IPv4    netip.Addr `json:"ipv4"`
+	IPv6    netip.Addr `json:"ipv6"`
+	Allowed bool       `json:"allowed"` // to see the web site
+}
+
+// SceneFleet is a controller and its hosts.
+type SceneFleet struct {
+	URL        string      `json:"url"` // for people
+	Netns      string      `json:"netns"`
+	Dir        string      `json:"dir"`
+	Repository string      `json:"repository"`
+	Key        string      `json:"key"` // a file, by which policies are signed
+	Hosts      []SceneHost `json:"hosts"`
+}
+
+// Show sets the scene and has somebody act on it, who is told when the scene is interrupted.
+func Show(o Options, act func(Scene) error) error {
+	_, err := within(o, func(d *demo) error {
+		f := &fleet{demo: d}
+		return d.inTurn(
+			func() error { return d.loadCountries(o.Data) },
+			d.makeInternet,
+			d.applyLogged,
+			d.serveAgent,
+			func() error { return f.found(shownHosts, shownFiles) },
+			f.publish,
+			func() error {
+				_, err := f.all(1)
+				return err
+			},
+			func() error { return f.visit(func() error { return act(f.scene()) }) },
+		)
+	})
+	return err
+}
+
+// The fleet of a scene.
+var (
+	shownHosts = []string{"web-1", "web-2", "web-3", "db-1", "db-2"}
+	shownFiles = map[string]string{
+		"fleet.yaml": `version: 1
+fleet: example.net
+parts: [parts/*.yaml]
+sets:
+  web: { hosts: role=web, within: [10.99.0.0/24] }
+  databases: { hosts: role=db, within: [10.99.0.0/24] }
+bans: { max: 1000, for: 7d, widest: [24, 48] }
+exceptions: { who: [0.0.0.0/0], longest: 8h }
+access:
+  - { who: "user:erika@example.net", role: admin }
+roll-out: { stages: [1 per class, 100%], settle: 1s, probes: [controller] }
+`,
+		"parts/10-base.yaml": `# For every host.
+version: 1
+log: netlink
+sets:
+  admins: [10.99.0.0/24]
+input:
+  default: drop
+  rules:
+    - allow ssh from admins
+    - allow ping
+expect:
+  - deny ssh from not admins
+`,
+		"parts/50-web.yaml": `# The shop: its customers live in Europe.
+version: 1
+hosts: role=web
+sets:
+  visitors: { countries: [DE, FR, IT, NL, "NO"] }
+input:
+  rules:
+    - allow [http, https] from visitors
+`,
+		"parts/60-db.yaml": `# The databases: the shop asks them, nobody else.
+version: 1
+hosts: role=db
+input:
+  rules:
+    - allow postgresql from web
+`,
+	}
+)
+
+func (f *fleet) scene() Scene {
+	s := Scene{
+		Host: SceneHost{Netns: f.host.Name(), Socket: f.socket(), State: f.State, Address: host4}, Policy: f.logged(),
+		Fleet: SceneFleet{URL: f.web, Netns: f.space.Name(), Dir: f.path("controller"), Repository: f.path("repository"), Key: f.path("keys", "policy.pem")},
+	}
+	for _, c := range f.clients {
+		s.Clients = append(s.Clients, SceneClient{c.name, c.space.Name(), c.v4, c.v6, c.allowed})
+	}
+	for _, h := range f.hosts {
+		s.Fleet.Hosts = append(s.Fleet.Hosts, SceneHost{h.name, h.space.Name(), h.socket(), h.State, h.at})
+	}
+	return s
+}
+
+// socket is that of the agent of the host that is in no fleet.
+func (d *demo) socket() string { return d.State + ".socket" }
+
+// serveAgent has the host that is in no fleet run an agent.
+func (d *demo) serveAgent() error {
+	d.host.Start(d.Binary, "agent", "--netns", d.host.Name(), "--state-dir", d.State, "--socket", d.socket())
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var c net.Conn
+		if c, err = net.Dial("unix", d.socket()); err == nil {
+			return c.Close()
+		}
+	}
+	return err
+}
+
+// passOn has connections to a port of this machine's loopback go to an address of the
+// fleet's network, and says the port's URL.
+func (f *fleet) passOn(to string) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	f.net.OnClose(l.Close)
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				defer near.Close()
+				far, err := f.space.Dial(context.Background(), "tcp", to)
+				if err != nil {
+					return // the controller is away, which who asked sees
+				}
+				defer far.Close()
+				go func() {
+					_, _ = io.Copy(far, near)
+					_ = far.Close()
+				}()
+				_, _ = io.Copy(near, far)
+			}()
+		}
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return "https://localhost:" + port, err
+}
+
+// visitors are from where packets come, beside the clients.
+var visitors = []string{
+	"DE", "FR", "GB", "IT", "NL", "NO", "PL", "ES", "SE", "CH",
+	"US", "CA", "MX", "BR", "AR", "CL", "CN", "JP", "KR", "IN", "ID", "VN", "TR", "EG", "NG", "KE", "ZA", "AU",
+}
+
+// visit has packets of many countries come to all hosts while somebody acts.
+func (f *fleet) visit(act func() error) error {
+	own := netip.MustParseAddr("192.0.2.2")
+	internet := f.attach("internet", netip.PrefixFrom(own, 24))
+	var sources []netip.Addr
+	for _, code := range visitors {
+		v4, _, err := addressesIn(f.db, code)
+		if err != nil {
+			return err
+		}
+		source := v4.Addr().Next() // a client has the one before
+		alone := netip.PrefixFrom(source, 32).String()
+		internet.Own(alone)
+		f.space.Own(alone)
+		f.router.Route(alone, own.String())
+		sources = append(sources, source)
+	}
+	ports := []uint16{80, 80, 80, 443, 25, 22, 3389, 5432}
+	draws := rand.New(rand.NewPCG(1, 1))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 0; ctx.Err() == nil; n++ {
+			try := testnet.TCPTry{From: netip.AddrPortFrom(sources[draws.IntN(len(sources))], 0), Patience: patience}
+			port := ports[draws.IntN(len(ports))]
+			from := internet
+			try.To = netip.AddrPortFrom(host4, port)
+			if n%2 == 1 {
+				from, try.To = f.space, netip.AddrPortFrom(f.hosts[n/2%len(f.hosts)].at, port)
+			}
+			go from.TryTCP(try)
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	defer func() {
+		stop()
+		<-ended
+		time.Sleep(patience) // the last tries
+	}()
+	return act()
+}
