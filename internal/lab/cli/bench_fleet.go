@@ -99,21 +99,13 @@ func runBenchFleet(cmd *cobra.Command, args []string) error {
 	}
 	o.Seed, _ = cmd.Flags().GetUint64("seed")
 	o.Profile, _ = cmd.Flags().GetString("profile")
+	if err := fleetPrograms(&o); err != nil {
+		return err
+	}
 	var err error
 	if o.Agents, err = agentsOf(args); err != nil {
 		return err
 	}
-	if o.Sluice, err = theSluice(); err != nil {
-		return err
-	}
-	if o.Controller, err = theProgram("sluice-controller"); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	o.Simulator = []string{self, "bench", "fleet", "simulated"}
 	r := startReport(cmd, args, "")
 	progress := newProgress(cmd)
 	o.Progress = progress.Say
@@ -126,4 +118,20 @@ func runBenchFleet(cmd *cobra.Command, args []string) error {
 		return failed
 	}
 	return finishReport(cmd, r)
+}
+
+// fleetPrograms finds what a fleet is made of.
+func fleetPrograms(o *fleetbench.Options) (err error) {
+	if o.Sluice, err = theSluice(); err != nil {
+		return err
+	}
+	if o.Controller, err = theProgram("sluice-controller"); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	o.Simulator = []string{self, "bench", "fleet", "simulated"}
+	return nil
 }

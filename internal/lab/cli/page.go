@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/demo"
+	"sluice/internal/lab/fleetbench"
 )
 
 func newPage() *cobra.Command {
@@ -22,7 +24,7 @@ func newPage() *cobra.Command {
 		Long: `Makes, in network namespaces, a host with an agent that runs the only-Europe example, a
 controller with five hosts, and packets of many countries to all of them; then runs a command,
 such as the tests of the page, in whose environment SLUICE_SCENE says in JSON where all that is.
-All is gone when the command ends.
+All is gone when the command ends. With --agents it makes the fleet of "bench fleet" instead.
 
 Environment: SLUICE_SCENE and PATH, in which the programs come first, for the command.
 Exit status: 0 the command had that, 1 another one, 2 bad use, or the scene could not be made, 130 interrupted.`,
@@ -31,7 +33,11 @@ Exit status: 0 the command had that, 1 another one, 2 bad use, or the scene coul
 		RunE:    runPage,
 	}
 	addScene(cmd)
-	cmd.Flags().SetInterspersed(false)
+	flags := cmd.Flags()
+	flags.Int("packets", 0, "send `N` packets a second more, each of which a host drops and logs")
+	flags.Int("agents", 0, "make a fleet of `N` agents, most of them simulated, without packets")
+	flags.Int("rows", 0, "add hosts that never connected, up to `N` in all, to the fleet of --agents")
+	flags.SetInterspersed(false)
 	return cmd
 }
 
@@ -51,29 +57,26 @@ func sceneOf(cmd *cobra.Command) (o demo.Options, err error) {
 }
 
 func runPage(cmd *cobra.Command, args []string) error {
-	o, err := sceneOf(cmd)
-	if err != nil {
-		return err
-	}
-	if o.Out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
-		return err
-	}
-	defer o.Out.Close()
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	var ended error
-	err = demo.Show(o, func(s demo.Scene) error {
-		text, err := json.Marshal(s)
+	act := func(scene any) error {
+		text, err := json.Marshal(scene)
+		if err != nil {
+			return err
+		}
+		program, err := theSluice()
 		if err != nil {
 			return err
 		}
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-		c.Env = append(os.Environ(), "SLUICE_SCENE="+string(text), "PATH="+filepath.Dir(o.Binary)+":"+os.Getenv("PATH"))
+		c.Env = append(os.Environ(), "SLUICE_SCENE="+string(text), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 		ended = c.Run()
 		return nil
-	})
+	}
+	err := setScene(ctx, cmd, act)
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -82,4 +85,29 @@ func runPage(cmd *cobra.Command, args []string) error {
 		return command.Found(fmt.Sprintf("%s: %s", args[0], exit))
 	}
 	return errors.Join(err, ended)
+}
+
+// setScene makes what the flags ask for, for as long as act takes.
+func setScene(ctx context.Context, cmd *cobra.Command, act func(any) error) error {
+	flags := cmd.Flags()
+	if agents, _ := flags.GetInt("agents"); agents > 0 {
+		rows, _ := flags.GetInt("rows")
+		o := fleetbench.Options{Seed: 1}
+		if err := fleetPrograms(&o); err != nil {
+			return err
+		}
+		return fleetbench.Stand(ctx, o, agents, rows, func(s fleetbench.Standing) error {
+			return act(map[string]any{"fleet": s})
+		})
+	}
+	o, err := sceneOf(cmd)
+	if err != nil {
+		return err
+	}
+	o.Packets, _ = flags.GetInt("packets")
+	if o.Out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+		return err
+	}
+	defer o.Out.Close()
+	return demo.Show(o, func(s demo.Scene) error { return act(s) })
 }

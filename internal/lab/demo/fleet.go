@@ -42,6 +42,7 @@ type fleetHost struct {
 	name  string // its role, and a number
 	space *testnet.Namespace
 	at    netip.Addr
+	port  *testnet.Port // of the controller's namespace, to it
 }
 
 func (h *fleetHost) socket() string { return h.State + ".socket" }
@@ -101,12 +102,12 @@ func (f *fleet) found(names []string, files map[string]string) error {
 	for i, name := range names {
 		h := &fleetHost{Sluice: product.Sluice{Binary: f.Binary, State: f.path(name)}, name: name, space: f.net.Namespace(name)}
 		h.at = netip.MustParseAddr(fmt.Sprint(fleetNetwork, 11+i))
-		_, port := f.net.Join(
+		_, h.port = f.net.Join(
 			testnet.End{In: h.space, Device: "eth0", Addresses: []string{h.at.String() + "/24"}},
 			testnet.End{In: f.space, Device: fmt.Sprint("port", i+1)})
 		h.space.Route("default4", fleetNetwork+"1")
 		h.space.ServeTCP("0.0.0.0:22", "0.0.0.0:80", "0.0.0.0:5432", "0.0.0.0:9999")
-		f.hosts, ports = append(f.hosts, h), append(ports, port)
+		f.hosts, ports = append(f.hosts, h), append(ports, h.port)
 	}
 	f.space.Bridge("fleet", []string{fleetNetwork + "1/24"}, ports...)
 	if _, err := f.command("init", "--fleet", "example.net", "--repository", f.path("repository"), "--keys", f.path("keys"), "--dir", f.path("controller"), "--no-passphrase"); err != nil {
@@ -117,10 +118,7 @@ func (f *fleet) found(names []string, files map[string]string) error {
 			return err
 		}
 	}
-	var err error
-	if f.web, err = f.passOn(webAt); err != nil {
-		return err
-	}
+	f.web = fmt.Sprint("https://localhost:", f.space.PassOn(webAt).Port())
 	f.space.Start(filepath.Join(filepath.Dir(f.Binary), "sluice-controller"), f.inController("run", "--listen", controllerAt, "--web", webAt, "--web-url", f.web)...)
 	for _, h := range f.hosts {
 		role, _, _ := strings.Cut(h.name, "-")

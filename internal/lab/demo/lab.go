@@ -79,6 +79,11 @@ func (l *lab) client(name string) *client {
 // attach makes a namespace with one device, wan, on a network of its own; the
 // first address of each network is the router's.
 func (l *lab) attach(label string, addresses ...netip.Prefix) *testnet.Namespace {
+	return l.attached(label, addresses...).Namespace
+}
+
+// attached is attach, and returns the device.
+func (l *lab) attached(label string, addresses ...netip.Prefix) *testnet.Port {
 	s := l.net.Namespace(label)
 	l.links++
 	near := testnet.End{In: s, Device: "wan"}
@@ -88,7 +93,7 @@ func (l *lab) attach(label string, addresses ...netip.Prefix) *testnet.Namespace
 		near.Addresses = append(near.Addresses, p.String())
 		far.Addresses = append(far.Addresses, gateway.String())
 	}
-	l.net.Join(near, far)
+	wan, _ := l.net.Join(near, far)
 	for _, p := range addresses {
 		family := "default4"
 		if p.Addr().Is6() {
@@ -96,7 +101,7 @@ func (l *lab) attach(label string, addresses ...netip.Prefix) *testnet.Namespace
 		}
 		s.Route(family, p.Masked().Addr().Next().String())
 	}
-	return s
+	return wan
 }
 
 // addressesIn picks an address of each family that the data say is of the

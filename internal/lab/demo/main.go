@@ -29,6 +29,7 @@ type Options struct {
 	Data    string   // directory of the country data
 	Picture string   // file for a picture (SVG) of what was printed, "" is none
 	Out     *os.File // for who looks on
+	Packets int      // of Show: so many more a second
 }
 
 // Result is what came of it.

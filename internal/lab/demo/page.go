@@ -2,10 +2,11 @@ package demo
 
 import (
 	"context"
-	"io"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"sluice/internal/lab/testnet"
@@ -65,7 +66,7 @@ func Show(o Options, act func(Scene) error) error {
 				_, err := f.all(1)
 				return err
 			},
-			func() error { return f.visit(func() error { return act(f.scene()) }) },
+			func() error { return f.visit(o.Packets, func() error { return act(f.scene()) }) },
 		)
 	})
 	return err
@@ -149,49 +150,17 @@ func (d *demo) serveAgent() error {
 	return err
 }
 
-// passOn has connections to a port of this machine's loopback go to an address of the
-// fleet's network, and says the port's URL.
-func (f *fleet) passOn(to string) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	f.net.OnClose(l.Close)
-	go func() {
-		for {
-			near, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			go func() {
-				defer near.Close()
-				far, err := f.space.Dial(context.Background(), "tcp", to)
-				if err != nil {
-					return // the controller is away, which who asked sees
-				}
-				defer far.Close()
-				go func() {
-					_, _ = io.Copy(far, near)
-					_ = far.Close()
-				}()
-				_, _ = io.Copy(near, far)
-			}()
-		}
-	}()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return "https://localhost:" + port, err
-}
-
 // visitors are from where packets come, beside the clients.
 var visitors = []string{
 	"DE", "FR", "GB", "IT", "NL", "NO", "PL", "ES", "SE", "CH",
 	"US", "CA", "MX", "BR", "AR", "CL", "CN", "JP", "KR", "IN", "ID", "VN", "TR", "EG", "NG", "KE", "ZA", "AU",
 }
 
-// visit has packets of many countries come to all hosts while somebody acts.
-func (f *fleet) visit(act func() error) error {
+// visit has packets of many countries come to all hosts while somebody acts: ten connections a
+// second, and so many packets that begin one and are not followed up.
+func (f *fleet) visit(packets int, act func() error) (err error) {
 	own := netip.MustParseAddr("192.0.2.2")
-	internet := f.attach("internet", netip.PrefixFrom(own, 24))
+	wan := f.attached("internet", netip.PrefixFrom(own, 24))
 	var sources []netip.Addr
 	for _, code := range visitors {
 		v4, _, err := addressesIn(f.db, code)
@@ -200,7 +169,7 @@ func (f *fleet) visit(act func() error) error {
 		}
 		source := v4.Addr().Next() // a client has the one before
 		alone := netip.PrefixFrom(source, 32).String()
-		internet.Own(alone)
+		wan.Namespace.Own(alone)
 		f.space.Own(alone)
 		f.router.Route(alone, own.String())
 		sources = append(sources, source)
@@ -208,28 +177,45 @@ func (f *fleet) visit(act func() error) error {
 	ports := []uint16{80, 80, 80, 443, 25, 22, 3389, 5432}
 	draws := rand.New(rand.NewPCG(1, 1))
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var visiting sync.WaitGroup
+	visiting.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			try := testnet.TCPTry{From: netip.AddrPortFrom(sources[draws.IntN(len(sources))], 0), Patience: patience}
 			port := ports[draws.IntN(len(ports))]
-			from := internet
+			from := wan.Namespace
 			try.To = netip.AddrPortFrom(host4, port)
 			if n%2 == 1 {
 				from, try.To = f.space, netip.AddrPortFrom(f.hosts[n/2%len(f.hosts)].at, port)
 			}
-			go from.TryTCP(try)
+			visiting.Go(func() { from.TryTCP(try) })
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}
-	}()
-	defer func() {
-		stop()
-		<-ended
-		time.Sleep(patience) // the last tries
-	}()
+	})
+	defer visiting.Wait()
+	defer stop()
+	if packets > 0 {
+		end := f.flood(packets, sources, wan)
+		defer func() {
+			_, failed := end()
+			err = errors.Join(err, failed)
+		}()
+	}
 	return act()
+}
+
+// flood sends so many packets a second that begin a connection to what no host serves: half
+// of them to the host that is in no fleet.
+func (f *fleet) flood(packets int, sources []netip.Addr, wan *testnet.Port) (stop func() ([]uint64, error)) {
+	const beat = 20 * time.Millisecond
+	var send []func() error
+	for i, source := range sources {
+		h := f.hosts[i%len(f.hosts)]
+		alone := testnet.SYN(netip.AddrPortFrom(source, 40000), netip.AddrPortFrom(host4, 3389), 1460)
+		member := testnet.SYN(netip.AddrPortFrom(source, 40000), netip.AddrPortFrom(h.at, 3389), 1460)
+		send = append(send, func() error { return wan.Send(alone) }, func() error { return h.port.Send(member) })
+	}
+	return testnet.Flood(max(1, packets*int(beat)/int(time.Second)), beat, send...)
 }

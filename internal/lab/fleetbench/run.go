@@ -97,7 +97,12 @@ func count(n int) string {
 }
 
 // fleet measures a fleet of n hosts, which is gone afterwards.
-func (b *bench) fleet(n int) (err error) {
+func (b *bench) fleet(n int) error {
+	return b.within(func() (*fleet, error) { return b.stand(n, false) }, func(f *fleet) error { return b.measure(f, n) })
+}
+
+// within has a fleet for as long as act takes.
+func (b *bench) within(stand func() (*fleet, error), act func(*fleet) error) (err error) {
 	if b.dir, err = os.MkdirTemp("", "sluice-fleet-"); err != nil {
 		return err
 	}
@@ -109,7 +114,15 @@ func (b *bench) fleet(n int) (err error) {
 	return testnet.Within("fleet", func(net *testnet.Net) error {
 		b.net = net
 		var failure error
-		err := net.Try(func() { failure = b.measure(n) })
+		err := net.Try(func() {
+			var f *fleet
+			if f, failure = stand(); failure == nil {
+				failure = act(f)
+			}
+			if f != nil {
+				failure = errors.Join(failure, f.end())
+			}
+		})
 		return errors.Join(failure, err)
 	})
 }
@@ -117,46 +130,53 @@ func (b *bench) fleet(n int) (err error) {
 // Parts are what can be measured of a fleet, in the order in which it is.
 var Parts = []string{"changes", "bans", "rest", "restart", "guests"}
 
-func (b *bench) measure(n int) (err error) {
+// stand makes a fleet of n hosts that are proved; what of it there is it returns with an
+// error too.
+func (b *bench) stand(n int, web bool) (*fleet, error) {
 	real := min(n, MostReal)
 	subject := count(n) + " agents"
 	b.Progress("%s: a controller and %d hosts", subject, real)
 	f, err := b.found(real)
 	if err != nil {
-		return err
+		return f, err
 	}
-	defer func() { err = errors.Join(err, f.end()) }()
+	if web {
+		f.web = fmt.Sprint("https://localhost:", f.space.PassOn(webAt).Port())
+	}
 	if err := f.start(); err != nil {
-		return err
+		return f, err
 	}
 	if err := f.enrol(); err != nil {
-		return err
+		return f, err
 	}
 	// The first change finds nothing on the hosts. The second one is as all others, and goes
 	// to one host after the other, since hosts have processors of their own.
 	for _, f.stages = range []string{"", oneByOne(real)} {
 		if _, err := f.change(real); err != nil {
-			return err
+			return f, err
 		}
 	}
 	f.stages = ""
 	if err := f.liveTimes(); err != nil {
-		return err
+		return f, err
 	}
 	if n > real {
 		b.Progress("%s: %s of them simulated", subject, count(n-real))
 		if err := f.simulate(n - real); err != nil {
-			return err
+			return f, err
 		}
 	}
 	if err := f.await(n); err != nil {
-		return err
+		return f, err
 	}
 	// One that has the stages of all others in fleet.yaml is not measured.
-	if _, err := f.change(n); err != nil {
-		return err
-	}
-	m := &measured{f, n, real, subject}
+	_, err = f.change(n)
+	return f, err
+}
+
+func (b *bench) measure(f *fleet, n int) error {
+	subject := count(n) + " agents"
+	m := &measured{f, n, len(f.hosts), subject}
 	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.restarted, m.labelled} {
 		if len(b.Only) > 0 && !slices.Contains(b.Only, Parts[i]) {
 			continue

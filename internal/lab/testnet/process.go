@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -135,6 +136,39 @@ func (s *Namespace) Dial(ctx context.Context, network, address string) (conn net
 		return err
 	})
 	return conn, err
+}
+
+// PassOn has connections to a port of this machine's loopback go to an address inside the
+// namespace, as a set-up step. They end where nobody listens there.
+func (s *Namespace) PassOn(to string) netip.AddrPort {
+	s.net.helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.net.fail("pass connections on to %s in %s: %w", to, s.label, err)
+	}
+	s.net.onClose(l.Close)
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go func() {
+				defer near.Close()
+				far, err := s.Dial(context.Background(), "tcp", to)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				go func() {
+					defer far.Close()
+					_, _ = io.Copy(far, near)
+				}()
+				_, _ = io.Copy(near, far)
+			}()
+		}
+	}()
+	return peerOf(l.Addr())
 }
 
 type lockedBuffer struct {
