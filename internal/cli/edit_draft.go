@@ -106,18 +106,11 @@ func (d *draft) begin() error {
 	d.name = filepath.Clean(f.Name())
 	_, err = f.Write(d.was)
 	err = errors.Join(err, f.Chmod(info.Mode().Perm()))
-	own(f, info)
+	regular.Own(f, info)
 	if err = errors.Join(err, f.Close()); err != nil {
 		d.drop()
 	}
 	return err
-}
-
-// own gives a file the owner of another, as far as this process may.
-func own(f *os.File, as os.FileInfo) {
-	if of, is := as.Sys().(*syscall.Stat_t); is {
-		_ = f.Chown(int(of.Uid), int(of.Gid))
-	}
 }
 
 // read reads the draft, and says whether it is another text than the file's.
@@ -144,7 +137,7 @@ func (d *draft) same() error {
 
 // replace gives the file the text of the draft.
 func (d *draft) replace() error {
-	if err := replaceFile(d.file, d.text); err != nil {
+	if err := regular.Replace(d.file, d.text); err != nil {
 		return err
 	}
 	d.drop()

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -102,7 +100,7 @@ func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJS
 		_, err = fmt.Fprintln(out, name)
 	case check, write && f.Canonical:
 	case write && name != engine.StandardInput:
-		err = replaceFile(name, text)
+		err = regular.Replace(name, text)
 	case asJSON:
 		f.Text = string(text)
 	default:
@@ -120,29 +118,4 @@ func readPolicyText(in io.Reader, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read standard input: %w", err)
 	}
 	return data, nil
-}
-
-// replaceFile writes a file in one step, keeping its permissions, its owner and the link
-// that may lead to it.
-func replaceFile(name string, text []byte) error {
-	target, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return err
-	}
-	was, err := os.Stat(target)
-	if err != nil {
-		return err
-	}
-	f, err := renameio.NewPendingFile(target, renameio.WithExistingPermissions())
-	if err == nil {
-		own(f.File, was)
-		if _, err = f.Write(text); err == nil {
-			err = f.CloseAtomicallyReplace()
-		}
-		_ = f.Cleanup()
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
 }
