@@ -2,6 +2,8 @@ module sluice
 
 go 1.26.0
 
+ignore ./web/node_modules
+
 require (
 	filippo.io/age v1.3.2
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0

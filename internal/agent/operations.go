@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
@@ -76,7 +77,8 @@ var operations = map[string]operation{
 // About says who answers.
 func (s *server) About(w http.ResponseWriter, r *http.Request) {
 	q := of(r)
-	out := api.About{Version: s.version, Protocols: api.Levels, Namespaces: slices.Sorted(maps.Keys(s.spaces.all()))}
+	name, _ := os.Hostname() // a host without one is shown without
+	out := api.About{Version: s.version, Host: name, Protocols: api.Levels, Namespaces: slices.Sorted(maps.Keys(s.spaces.all()))}
 	if q.may(q.peer) >= read {
 		for name, err := range s.spaces.whyNot() {
 			out.NotServed = append(out.NotServed, api.NotServedNamespace{Namespace: name, Why: err.Error()})

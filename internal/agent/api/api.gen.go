@@ -110,6 +110,9 @@ func (e YouMay) Valid() bool {
 
 // About Who answers.
 type About struct {
+	// Host the name that the host has
+	Host string `json:"host,omitempty"`
+
 	// Namespaces those that it serves, "-" being its own
 	Namespaces []string `json:"namespaces"`
 

@@ -1,5 +1,6 @@
 // Package client has an agent do what a command would do itself: Host is a Door, as the
-// engine's host is one, that asks over a Unix socket. Callers: cli.
+// engine's host is one, that asks over a Unix socket. Callers: cli; Dial,
+// internal/fleet/local.
 package client
 
 import (
@@ -64,19 +65,48 @@ func (h *Host) connect(ctx context.Context) error {
 		return nil
 	}
 	h.hangUp()
-	c, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", h.Socket)
+	c, err := Dial(ctx, h.Socket)
+	var other *OtherUserError
+	if errors.As(err, &other) && h.Told.Warn != nil {
+		h.Told.Warn(other.Error() + ": it is not asked")
+	}
 	if err != nil {
 		return unreachable{err}
 	}
-	h.kept, h.in = c.(*net.UnixConn), bufio.NewReader(c)
-	if user, err := listener(h.kept); err != nil || user != 0 && int(user) != os.Geteuid() {
-		h.hangUp()
-		if err == nil && h.Told.Warn != nil {
-			h.Told.Warn(fmt.Sprintf("%s is served by user %d, and not by root: it is not asked", h.Socket, user))
-		}
-		return unreachable{cmp.Or(err, fs.ErrPermission)}
-	}
+	h.kept, h.in = c, bufio.NewReader(c)
 	return nil
+}
+
+// OtherUserError says that neither root nor the caller listens at a socket.
+type OtherUserError struct {
+	Socket string
+	User   uint32
+}
+
+func (e *OtherUserError) Error() string {
+	return fmt.Sprintf("%s is served by user %d, and not by root", e.Socket, e.User)
+}
+
+// Unwrap is [fs.ErrPermission].
+func (e *OtherUserError) Unwrap() error { return fs.ErrPermission }
+
+// Dial connects to an agent's socket, at which root listens, or the caller; where somebody else
+// does, that is an [OtherUserError].
+func Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
+	dialled, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	c := dialled.(*net.UnixConn)
+	user, err := listener(c)
+	if err == nil && user != 0 && int(user) != os.Geteuid() {
+		err = &OtherUserError{socket, user}
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // listener is the user who listens at the other end.

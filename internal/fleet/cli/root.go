@@ -42,7 +42,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		{"Hosts, and the machines on them:", []*cobra.Command{newToken(), newHosts(), newInventory(), newGuest(), newRevoke()}},
 		{"What changes without a new bundle:", []*cobra.Command{newBan(), newUnban(), newBans(), newAllow(), newDisallow(), newAllows(), newLists()}},
 		{"People and programs:", []*cobra.Command{newLogin(), newLogout(), newAccess(), newRequests(), newApprove(), newRefuse()}},
-		{"The controller:", []*cobra.Command{newRun(), newNotices(), newEvents(), newAudit(), newBackup(), newRestore(), newMigrate()}},
+		{"The controller:", []*cobra.Command{newRun(), newLocal(), newNotices(), newEvents(), newAudit(), newBackup(), newRestore(), newMigrate()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, cmd := range g.all {

@@ -1,0 +1,16 @@
+// All pages: their addresses, and for which of the two servers they are. A path that ends with
+// "/*" has a name of something in its place.
+
+import type { Component } from 'svelte';
+
+export interface Page {
+  path: string;
+  title: string;
+  link?: boolean; // in the head of the page
+  only?: 'host' | 'fleet';
+  load: () => Promise<{ default: Component }>;
+}
+
+export const pages: Page[] = [
+  { path: '/', title: 'Overview', link: true, only: 'host', load: () => import('./overview/Host.svelte') },
+];

@@ -1,0 +1,39 @@
+import type { Agent } from '../../api/client';
+
+/** What a host is, in a word. Good is only what is proved and as it was meant. */
+export interface Standing {
+  kind: 'good' | 'warn' | 'bad' | 'unknown';
+  word: string;
+  why: string;
+}
+
+/** What a status says. */
+export function standing(s: Agent['Status']): Standing {
+  const findings = s.agent?.findings ?? [];
+  switch (s.condition) {
+    case 'nothing':
+      return { kind: 'warn', word: 'nothing runs', why: 'No policy of Sluice is loaded.' };
+    case 'changing':
+      return {
+        kind: 'unknown',
+        word: 'changing',
+        why: s.busy ? `${s.busy} is changing it.` : 'It is being changed.',
+      };
+    case 'gone':
+      return {
+        kind: 'bad',
+        word: 'gone',
+        why: 'The policy was loaded, and its rules are not there any more.',
+      };
+    case 'unmarked':
+    case 'unknown':
+      return { kind: 'bad', word: 'unknown', why: 'The rules in the kernel are none that Sluice knows.' };
+  }
+  if (findings.length > 0) return { kind: 'bad', word: 'drift', why: findings[0]!.text };
+  const drift = s.drift.length + (s['sysctl-drift']?.length ?? 0) + (s['exception-drift']?.length ?? 0);
+  if (drift > 0)
+    return { kind: 'bad', word: 'drift', why: 'The kernel holds something else than was loaded.' };
+  if (!s.proved)
+    return { kind: 'unknown', word: 'not proved', why: 'It runs, and was not proved since it was loaded.' };
+  return { kind: 'good', word: 'proved', why: 'The kernel does what the policy says, for every packet.' };
+}
