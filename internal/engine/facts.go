@@ -41,16 +41,20 @@ func (e *FactsError) Unwrap() error { return e.Err }
 // ReadFacts reads the facts of a host, written as JSON, from a file. The error is a
 // *FactsError where it holds none.
 func ReadFacts(file string) (host.Facts, error) {
-	var facts host.Facts
 	data, err := regular.Read(file, 1<<30)
 	if err != nil {
-		return facts, err
+		return host.Facts{}, err
 	}
+	return ParseFacts(file, data)
+}
+
+// ParseFacts is ReadFacts of a text, whose name is in its error.
+func ParseFacts(name string, data []byte) (facts host.Facts, err error) {
 	if err := json.Unmarshal(data, &facts); err != nil {
-		return facts, &FactsError{File: file, Err: err}
+		return facts, &FactsError{File: name, Err: err}
 	}
 	if facts.Version > host.FactsVersion {
-		return facts, &FactsError{File: file, Version: facts.Version}
+		return facts, &FactsError{File: name, Version: facts.Version}
 	}
 	return facts, nil
 }

@@ -133,6 +133,51 @@ func (e LiveState) Valid() bool {
 	}
 }
 
+// Defines values for PolicyKind.
+const (
+	PolicyClosed    PolicyKind = "closed"
+	PolicyHandled   PolicyKind = "handled"
+	PolicyLogged    PolicyKind = "logged"
+	PolicyLoosened  PolicyKind = "loosened"
+	PolicyOpened    PolicyKind = "opened"
+	PolicyReached   PolicyKind = "reached"
+	PolicyRejected  PolicyKind = "rejected"
+	PolicyRewritten PolicyKind = "rewritten"
+	PolicySilenced  PolicyKind = "silenced"
+	PolicyTightened PolicyKind = "tightened"
+	PolicyTracked   PolicyKind = "tracked"
+)
+
+// Valid indicates whether the value is a known member of the PolicyKind enum.
+func (e PolicyKind) Valid() bool {
+	switch e {
+	case PolicyClosed:
+		return true
+	case PolicyHandled:
+		return true
+	case PolicyLogged:
+		return true
+	case PolicyLoosened:
+		return true
+	case PolicyOpened:
+		return true
+	case PolicyReached:
+		return true
+	case PolicyRejected:
+		return true
+	case PolicyRewritten:
+		return true
+	case PolicySilenced:
+		return true
+	case PolicyTightened:
+		return true
+	case PolicyTracked:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RequestState.
 const (
 	RequestApproved RequestState = "approved"
@@ -739,6 +784,134 @@ type Notices struct {
 	Wrong string `json:"wrong,omitempty,omitzero"`
 }
 
+// PolicyAddresses defines model for PolicyAddresses.
+type PolicyAddresses = json.RawMessage
+
+// PolicyBrief defines model for PolicyBrief.
+type PolicyBrief struct {
+	// Classes differences that it stands for
+	Classes int `json:"classes"`
+
+	// For whom it concerns; none: everybody
+	For     []string   `json:"for,omitempty,omitzero"`
+	Hook    string     `json:"hook"`
+	Kind    PolicyKind `json:"kind"`
+	More    int        `json:"more,omitempty,omitzero"`
+	Service string     `json:"service,omitempty,omitzero"`
+
+	// Text the line in words
+	Text string `json:"text"`
+}
+
+// PolicyChange What becomes otherwise for hosts that change alike.
+type PolicyChange struct {
+	// Brief what it means for services, in a few lines
+	Brief []PolicyBrief `json:"brief"`
+
+	// Differences of sluice diff --json, exact
+	Differences []PolicyDifference `json:"differences"`
+
+	// For such as 87 web hosts
+	For   string   `json:"for"`
+	Hosts []string `json:"hosts"`
+	Opens bool     `json:"opens"`
+
+	// Settings of the kernel that differ
+	Settings []string `json:"settings"`
+}
+
+// PolicyChecked defines model for PolicyChecked.
+type PolicyChecked struct {
+	// Bundle that the rest of the texts is from
+	Bundle   int64           `json:"bundle"`
+	Classes  []PolicyClass   `json:"classes"`
+	Findings []PolicyFinding `json:"findings"`
+}
+
+// PolicyClass Hosts that the policy treats alike.
+type PolicyClass struct {
+	// Expectations how many it has
+	Expectations int      `json:"expectations"`
+	Hosts        []string `json:"hosts"`
+
+	// Name such as 87 web hosts
+	Name string `json:"name"`
+
+	// Parts in the order in which they join
+	Parts []string `json:"parts"`
+}
+
+// PolicyDecider defines model for PolicyDecider.
+type PolicyDecider = json.RawMessage
+
+// PolicyDiff defines model for PolicyDiff.
+type PolicyDiff struct {
+	// Bundle that is compared with
+	Bundle  int64          `json:"bundle"`
+	Changes []PolicyChange `json:"changes"`
+
+	// Opens something passes on a host that did not pass before
+	Opens bool `json:"opens"`
+
+	// Stages how it would be rolled out, where all hosts can take it
+	Stages []PolicyStage `json:"stages"`
+
+	// Unchanged hosts for which nothing is otherwise
+	Unchanged int `json:"unchanged"`
+}
+
+// PolicyDifference defines model for PolicyDifference.
+type PolicyDifference = json.RawMessage
+
+// PolicyDraft A policy that is to take the place of the newest bundle's.
+type PolicyDraft struct {
+	// Texts by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file
+	Texts map[string]string `json:"texts"`
+}
+
+// PolicyFinding What sluice-controller check --json says of a finding.
+type PolicyFinding = json.RawMessage
+
+// PolicyKind defines model for PolicyKind.
+type PolicyKind string
+
+// PolicySide defines model for PolicySide.
+type PolicySide = json.RawMessage
+
+// PolicyStage defines model for PolicyStage.
+type PolicyStage struct {
+	// Hosts that have it when the stage is through, those of stages before among them
+	Hosts int `json:"hosts"`
+
+	// Name as roll-out of fleet.yaml has it
+	Name string `json:"name"`
+}
+
+// PolicyText defines model for PolicyText.
+type PolicyText struct {
+	// Hosts how many there are
+	Hosts int `json:"hosts"`
+
+	// Name its path in the repository
+	Name string `json:"name"`
+
+	// Selector of the hosts that it is for; none: all
+	Selector string `json:"selector,omitempty,omitzero"`
+	Text     string `json:"text"`
+}
+
+// PolicyTexts defines model for PolicyTexts.
+type PolicyTexts struct {
+	// Bundle its number; 0: none was published
+	Bundle int64 `json:"bundle"`
+
+	// Files fleet.yaml first, then the parts in the order in which they join
+	Files []PolicyText `json:"files"`
+
+	// Signing offline: operators sign, with keys that no controller has
+	Signing string `json:"signing"`
+}
+
 // Publish defines model for Publish.
 type Publish struct {
 	// Bundle which of targets.json is rolled out
@@ -1076,6 +1249,12 @@ type CreateLinkJSONRequestBody = NewLink
 // RefreshListJSONRequestBody defines body for RefreshList for application/json ContentType.
 type RefreshListJSONRequestBody = ListRefresh
 
+// CheckPolicyJSONRequestBody defines body for CheckPolicy for application/json ContentType.
+type CheckPolicyJSONRequestBody = PolicyDraft
+
+// DiffPolicyJSONRequestBody defines body for DiffPolicy for application/json ContentType.
+type DiffPolicyJSONRequestBody = PolicyDraft
+
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publish
 
@@ -1186,6 +1365,15 @@ type ServerInterface interface {
 	// TestNotices Send a notice to each receiver, to see whether it comes.
 	// (POST /api/v1/notices/test)
 	TestNotices(w http.ResponseWriter, r *http.Request)
+	// Policy Give the texts of the newest bundle that was published, and say for how many hosts each is.
+	// (GET /api/v1/policy)
+	Policy(w http.ResponseWriter, r *http.Request)
+	// CheckPolicy Find what is wrong with the policy of each host, by class, as sluice-controller check does: of the newest bundle, with other texts. One question of a caller is answered at a time.
+	// (POST /api/v1/policy/check)
+	CheckPolicy(w http.ResponseWriter, r *http.Request)
+	// DiffPolicy Say what other texts than those of the newest bundle open and close, on which hosts, and how they would be rolled out.
+	// (POST /api/v1/policy/diff)
+	DiffPolicy(w http.ResponseWriter, r *http.Request)
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
@@ -2097,6 +2285,48 @@ func (siw *ServerInterfaceWrapper) TestNotices(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// Policy operation middleware
+func (siw *ServerInterfaceWrapper) Policy(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Policy(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CheckPolicy operation middleware
+func (siw *ServerInterfaceWrapper) CheckPolicy(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CheckPolicy(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DiffPolicy operation middleware
+func (siw *ServerInterfaceWrapper) DiffPolicy(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DiffPolicy(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Publish operation middleware
 func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Request) {
 
@@ -2591,6 +2821,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/allows/{id}", wrapper.OneAllow)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/allows/lift", wrapper.Disallow)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/living", wrapper.Living)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/policy", wrapper.Policy)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/policy/check", wrapper.CheckPolicy)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/policy/diff", wrapper.DiffPolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m

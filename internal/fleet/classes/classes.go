@@ -71,7 +71,12 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range n {
-		work.Go(func() error { return do(ctx, i) })
+		work.Go(func() error {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			return do(ctx, i)
+		})
 	}
 	return work.Wait()
 }

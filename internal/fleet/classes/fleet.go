@@ -37,20 +37,55 @@ type Fleet struct {
 	Sources   *engine.Sources
 	files     policy.Files // nil: on the disk
 	members   map[string][]policy.Range
-	facts     sync.Map // of files: func() (*facts, error)
+	facts     *Facts
+	lists     *policy.Word
 	refused   map[string]policy.Errors
 }
 
-// Read reads the fleet in a folder, of files that may be nil for those of the disk. Errors
-// about its policy are of type policy.Errors; those of parts of some guests alone are in
-// Policy.Broken, and stop nobody else.
+// Reading is how the policy of a fleet is read.
+type Reading struct {
+	Dir       string       // of fleet.yaml
+	Files     policy.Files // nil: those of the disk
+	Inventory *inventory.Inventory
+	All       *inventory.Inventory // whose addresses sets hold, as far as these may; nil: Inventory
+	Sources   *engine.Sources
+	Facts     *Facts // nil: of the files that the inventory names
+	Lists     string // the folder of what URLs of sets served, as bundles have it; "": there is none
+}
+
+// Read reads the fleet in a folder, of files that may be nil for those of the disk, as
+// Reading.Read does.
 func Read(dir string, files policy.Files, inv *inventory.Inventory, from *engine.Sources) (*Fleet, error) {
-	p, err := policy.Reading{Files: files, Parts: true}.ReadFleet(filepath.Join(dir, FleetFile))
+	return Reading{Dir: dir, Files: files, Inventory: inv, Sources: from}.Read()
+}
+
+// Read reads the fleet. Errors about its policy are of type policy.Errors; those of parts of
+// some guests alone are in Policy.Broken, and stop nobody else.
+func (r Reading) Read() (*Fleet, error) {
+	p, err := policy.Reading{Files: r.Files, Parts: true}.ReadFleet(filepath.Join(r.Dir, FleetFile))
 	if err != nil {
 		return nil, err
 	}
-	members, err := inv.Members(p.Groups())
-	return &Fleet{Policy: p, Inventory: inv, Sources: from, files: files, members: members}, err
+	f := &Fleet{Policy: p, Inventory: r.Inventory, Sources: r.Sources, files: r.Files, facts: r.Facts}
+	if f.facts == nil {
+		f.facts = NewFacts(engine.ReadFacts)
+	}
+	if r.Lists != "" {
+		f.lists = &policy.Word{Pos: policy.Pos{File: p.File, Line: 1, Column: 1}, Text: r.Lists}
+	}
+	if r.All == nil {
+		f.members, err = r.Inventory.Members(p.Groups())
+		return f, err
+	}
+	if f.members, err = r.All.Members(p.Groups()); err != nil {
+		return nil, err
+	}
+	for _, g := range p.Groups() { // as the controller tells hosts
+		f.members[g.Name] = slices.DeleteFunc(f.members[g.Name], func(m policy.Range) bool {
+			return !slices.ContainsFunc(g.Within, func(w policy.Range) bool { return w.Range.ContainsRange(m.Range) })
+		})
+	}
+	return f, nil
 }
 
 // Refuse leaves out those parts of some guests of which errors are, or which break what others
@@ -98,7 +133,9 @@ func (f *Fleet) Subject(h *inventory.Host) (*engine.Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := f.load(h.View(f.members), h)
+	v := h.View(f.members)
+	v.Lists = f.lists
+	p, err := f.load(v, h)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +164,42 @@ func (f *Fleet) load(v *policy.View, h *inventory.Host) (*policy.Policy, error) 
 	return reading.Load(file)
 }
 
+// Facts are what is known of hosts, each read once. Several fleets may share them.
+type Facts struct {
+	read func(name string) (host.Facts, error)
+	of   sync.Map // by name: func() (*facts, error)
+}
+
+// NewFacts are facts that are read by the names that inventories give them. An error that is
+// no *engine.FactsError may be another one the next time.
+func NewFacts(read func(name string) (host.Facts, error)) *Facts { return &Facts{read: read} }
+
+// Keep forgets all facts but those of some names.
+func (f *Facts) Keep(names map[string]bool) {
+	f.of.Range(func(name, _ any) bool {
+		if text, _ := name.(string); !names[text] {
+			f.of.Delete(name)
+		}
+		return true
+	})
+}
+
+func (f *Facts) get(name string) (*facts, error) {
+	read, _ := f.of.LoadOrStore(name, sync.OnceValues(func() (*facts, error) {
+		about, err := f.read(name)
+		if err != nil {
+			return nil, err
+		}
+		lasting(&about)
+		return &facts{about, outlineOf(&about)}, nil
+	}))
+	out, err := read.(func() (*facts, error))() //nolint:forcetypeassert // as above
+	if wrong := (*engine.FactsError)(nil); err != nil && !errors.As(err, &wrong) {
+		f.of.Delete(name)
+	}
+	return out, err
+}
+
 // facts are those of a host, or of several that share a file.
 type facts struct {
 	host.Facts
@@ -138,15 +211,7 @@ func (f *Fleet) factsOf(h *inventory.Host) (*facts, error) {
 	if h.Facts == "" {
 		return &facts{}, nil
 	}
-	read, _ := f.facts.LoadOrStore(h.Facts, sync.OnceValues(func() (*facts, error) {
-		about, err := engine.ReadFacts(h.Facts)
-		if err != nil {
-			return nil, err
-		}
-		lasting(&about)
-		return &facts{about, outlineOf(&about)}, nil
-	}))
-	out, err := read.(func() (*facts, error))() //nolint:forcetypeassert // as above
+	out, err := f.facts.get(h.Facts)
 	if err != nil {
 		e := &policy.Error{Pos: h.FactsPos, Message: "facts cannot be read: " + err.Error()}
 		var wrong *engine.FactsError

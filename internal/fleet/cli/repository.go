@@ -18,9 +18,9 @@ import (
 	"sluice/internal/fleet/bundle"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/inventory"
+	"sluice/internal/fleet/judge"
 	"sluice/internal/language/source"
 	"sluice/internal/prove/check"
-	"sluice/internal/words"
 )
 
 // repositoryFiles is of the help of commands that read a repository.
@@ -166,11 +166,7 @@ func (r *reading) sound() error {
 // withRemedies words what findings say would mend them.
 func withRemedies(findings []check.Finding) {
 	for i := range findings {
-		f := &findings[i]
-		if f.Code == engine.UnmetExpectation {
-			f.Hint += "; sluice-controller test tells more of the packets"
-		}
-		f.Hint += words.PolicyRemedy(f.Remedy)
+		judge.Remedy(&findings[i])
 	}
 }
 

@@ -512,7 +512,7 @@ func TestBansOfARestoredDatabase(t *testing.T) {
 	is := known{at: time.Now(), report: wire.Report{Bundle: 1, Rollout: 1, State: wire.StateConfirmed, Running: 1, Proved: time.Now()}}
 	v := *f.controller.view.Load()
 	v.desired = map[string]store.Desired{"web-1": {Host: "web-1", Bundle: 1, Rollout: 1}}
-	if state, reason, _ := judge(is, v.hosts["web-1"], &v, hub.Presence{}, true, time.Now()); state != api.Restored || !strings.Contains(reason, "bundle 1 is in force and proved, and the database is an older copy") {
+	if state, reason, _ := stateOf(is, v.hosts["web-1"], &v, hub.Presence{}, true, time.Now()); state != api.Restored || !strings.Contains(reason, "bundle 1 is in force and proved, and the database is an older copy") {
 		t.Error(state, reason)
 	}
 	signed, err := f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)

@@ -15,6 +15,7 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
+	"sluice/internal/fleet/judge"
 	"sluice/internal/fleet/notices"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/trust"
@@ -68,6 +69,7 @@ type Controller struct {
 	noticing   noticing
 	lists      keptLists
 	lately     lately
+	judge      *judge.Judge
 	moved      chan error // the database is the fleet's no more
 }
 
@@ -97,6 +99,9 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.meter.init()
 	c.noticing.init(o.Notices)
 	c.contents.bundles = map[int64]*content{}
+	c.judge = judge.New(judge.Options{State: c.Dir, Lists: trust.URLLists, Facts: func(hash string) ([]byte, error) {
+		return c.Store.Facts(context.WithoutCancel(ctx), hash)
+	}})
 	c.lists.wake, c.lists.lack = make(chan struct{}, 1), apart.Once(func(text string) { c.Note(errors.New(text)) })
 	c.patches.slots, c.patches.wait = make(chan struct{}, mostPatching), patchWait
 	var err error

@@ -51,7 +51,16 @@ func (c *Controller) granted(ctx context.Context, who string, groups []string) (
 // newestFleet is what fleet.yaml says in the newest bundle that was published; nothing before
 // the first.
 func (c *Controller) newestFleet(ctx context.Context) (*policy.Fleet, error) {
-	v, newest := c.view.Load(), int64(0)
+	newest := c.newestBundle()
+	if newest == 0 {
+		return &policy.Fleet{}, nil
+	}
+	return c.fleetFile(ctx, newest)
+}
+
+// newestBundle is the number of the newest bundle that was published, 0 before the first.
+func (c *Controller) newestBundle() (newest int64) {
+	v := c.view.Load()
 	if listed := c.listed.Load(); listed != nil {
 		for _, n := range *listed {
 			if _, has := v.bundles[n]; has {
@@ -59,10 +68,7 @@ func (c *Controller) newestFleet(ctx context.Context) (*policy.Fleet, error) {
 			}
 		}
 	}
-	if newest == 0 {
-		return &policy.Fleet{}, nil
-	}
-	return c.fleetFile(ctx, newest)
+	return newest
 }
 
 // fleetFile is what fleet.yaml says in a bundle.

@@ -168,7 +168,7 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 		there, connected := online[id]
 		k := c.statuses.read(id)
 		drift, refused := thing{notices.Drift, id}, thing{notices.Refused, id}
-		switch state, reason, _ := judge(k, h, v, there, connected, now); {
+		switch state, reason, _ := stateOf(k, h, v, there, connected, now); {
 		case state == api.Drift:
 			found[drift], unknown[refused] = fmt.Sprintf("host %s drifts: %s", id, counted(reason)), true
 		case state == api.Refused:

@@ -56,12 +56,12 @@ func (c *Controller) picture(h store.Host, v *view, online map[string]hub.Presen
 		out.Address = there.From.String()
 		out.Seen = c.Now()
 	}
-	out.State, out.Reason, out.Since = judge(k, h, v, there, connected, c.Now())
+	out.State, out.Reason, out.Since = stateOf(k, h, v, there, connected, c.Now())
 	return out
 }
 
-// judge says how a host is, and why it is not proved.
-func judge(k known, h store.Host, v *view, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
+// stateOf says how a host is, and why it is not proved.
+func stateOf(k known, h store.Host, v *view, there hub.Presence, connected bool, now time.Time) (state api.HostState, reason string, since time.Time) {
 	r, d, at := &k.report, v.desired[h.ID], v.position
 	switch {
 	case k.claimed.After(h.Enrolled) && now.Sub(k.claimed) < claimTime:

@@ -24,6 +24,7 @@ type view struct {
 	desired  map[string]store.Desired
 	bundles  map[int64]store.Bundle
 	guests   map[string]*store.Guest
+	guestsAt int64 // as hostsAt
 }
 
 // mostNamed is how many hosts of a change are read alone rather than all.
@@ -94,6 +95,7 @@ func (c *Controller) advance(ctx context.Context) error {
 		if next.guests, err = c.guestsNow(ctx, old, ids); err != nil {
 			return err
 		}
+		next.guestsAt = feed.Revision
 	}
 	if len(changed["list"]) > 0 {
 		if err := c.readLists(ctx); err != nil {
@@ -148,7 +150,7 @@ func (c *Controller) whole(ctx context.Context, lists []string) error {
 		return err
 	}
 	next := &view{
-		position: s.Fleet.Position, restored: s.Fleet.Restored, hostsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
+		position: s.Fleet.Position, restored: s.Fleet.Restored, hostsAt: s.Fleet.Revision, guestsAt: s.Fleet.Revision, hosts: map[string]store.Host{}, desired: map[string]store.Desired{},
 		bundles: map[int64]store.Bundle{}, guests: map[string]*store.Guest{},
 	}
 	for _, h := range s.Hosts {

@@ -50,6 +50,9 @@ var withins = []within{
 	{operation: "oneAllow", path: "/ALLOW"},
 	{operation: "living", path: "?seq=1&hosts=env%3DENV"},
 	{operation: "session", mine: true},
+	{operation: "policy", all: "hosts: env=ENV", own: "hosts: env=ENV"},
+	{operation: "checkPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\n"}}`, all: "web-ENV", own: "web-ENV"},
+	{operation: "diffPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\ninput: {rules: [allow ssh]}\n"}}`, all: "web-ENV", own: "web-ENV"},
 
 	{operation: "ban", body: `{"hosts": "env=ENV", "for-seconds": 3600, "entries": [{"what": "203.0.113.9"}]}`, narrowed: true},
 	{operation: "unban", body: `{"hosts": "env=ENV", "what": ["203.0.113.1-203.0.113.2"]}`},
@@ -93,7 +96,9 @@ roll-out: {stages: [100%], settle: none}
 	publish := func() {
 		t.Helper()
 		signed, err := f.repository.Sign(trust.Signing{
-			Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", part)},
+			Level: 1, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{
+				f.file("parts/10-base.yaml", "", part), f.file("parts/20-shown.yaml", "env=shown", "version: 1\nhosts: env=shown\n"), f.file("parts/20-hidden.yaml", "env=hidden", "version: 1\nhosts: env=hidden\n"),
+			},
 			Lists: []trust.File{f.file(trust.URLLists+"/"+policy.SignedList("scanners", server.URL+"/list.txt"), "", "192.0.2.0/24\n")},
 		}, time.Now(), f.policy)
 		ok(t, err)
@@ -106,6 +111,11 @@ roll-out: {stages: [100%], settle: none}
 	for _, s := range streams {
 		f.until("events", func() bool { return len(s.all("reset")) == 1 })
 	}
+	f.until("what follows is told", func() bool {
+		f.controller.events.mutex.Lock()
+		defer f.controller.events.mutex.Unlock()
+		return f.controller.events.hosts != nil
+	})
 
 	words := map[string][]string{"absent": {"ENV", "absent", "FACTS", wire.Hash([]byte("absent")), "BAN", "absent", "ALLOW", "absent", "LATER", "absent", "LATE", "absent", "ORDER", "e30="}}
 	for i, env := range envs {

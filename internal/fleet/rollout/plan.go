@@ -141,3 +141,24 @@ func (s Stage) String() string {
 	}
 	return strconv.FormatFloat(s.Percent, 'f', -1, 64) + "%"
 }
+
+// Reaches is how many hosts have the bundle after each stage, by how many of each class there
+// are, where all of them can take it.
+func (p Plan) Reaches(classes []int) (after []int) {
+	all, has := 0, 0
+	for _, n := range classes {
+		all += n
+	}
+	for _, s := range p.Stages {
+		want := s.Hosts
+		for _, n := range classes {
+			want += min(n, s.PerClass)
+		}
+		if s.Percent > 0 {
+			want = share(s.Percent, all)
+		}
+		has = min(all, max(has, want))
+		after = append(after, has)
+	}
+	return after
+}

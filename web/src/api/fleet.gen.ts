@@ -657,6 +657,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/policy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Give the texts of the newest bundle that was published, and say for how many hosts each is. */
+        get: operations["policy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/policy/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Find what is wrong with the policy of each host, by class, as sluice-controller check does: of the newest bundle, with other texts. One question of a caller is answered at a time. */
+        post: operations["checkPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/policy/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say what other texts than those of the newest bundle open and close, on which hosts, and how they would be rolled out. */
+        post: operations["diffPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -820,6 +871,156 @@ export interface components {
             said?: string;
             /** @description why it did not take it, none where it did */
             failure?: string;
+        };
+        PolicyTexts: {
+            /**
+             * Format: int64
+             * @description its number; 0: none was published
+             */
+            bundle: number;
+            /** @description offline: operators sign, with keys that no controller has */
+            signing: string;
+            /** @description fleet.yaml first, then the parts in the order in which they join */
+            files: components["schemas"]["PolicyText"][];
+        };
+        PolicyText: {
+            /** @description its path in the repository */
+            name: string;
+            text: string;
+            /** @description of the hosts that it is for; none: all */
+            selector?: string;
+            /** @description how many there are */
+            hosts: number;
+        };
+        /** @description A policy that is to take the place of the newest bundle's. */
+        PolicyDraft: {
+            /** @description by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file */
+            texts: {
+                [key: string]: string;
+            };
+        };
+        PolicyChecked: {
+            /**
+             * Format: int64
+             * @description that the rest of the texts is from
+             */
+            bundle: number;
+            classes: components["schemas"]["PolicyClass"][];
+            findings: components["schemas"]["PolicyFinding"][];
+        };
+        /** @description Hosts that the policy treats alike. */
+        PolicyClass: {
+            /** @description such as 87 web hosts */
+            name: string;
+            hosts: string[];
+            /** @description in the order in which they join */
+            parts: string[];
+            /** @description how many it has */
+            expectations: number;
+        };
+        /** @description What sluice-controller check --json says of a finding. */
+        PolicyFinding: {
+            code: string;
+            /** @enum {string} */
+            severity: "error" | "warning" | "remark";
+            file: string;
+            /** @description from 1 */
+            line?: number;
+            /** @description in characters, from 1 */
+            column?: number;
+            message: string;
+            /** @description what is the matter with such findings */
+            why?: string;
+            /** @description what would mend it */
+            hint?: string;
+            /** @description names; none: it is of the fleet, or of the host that it names */
+            classes?: string[];
+            related?: Record<string, never>[];
+            /** @description a packet that shows it */
+            witness?: Record<string, never>;
+        };
+        PolicyDiff: {
+            /**
+             * Format: int64
+             * @description that is compared with
+             */
+            bundle: number;
+            /** @description something passes on a host that did not pass before */
+            opens: boolean;
+            changes: components["schemas"]["PolicyChange"][];
+            /** @description hosts for which nothing is otherwise */
+            unchanged: number;
+            /** @description how it would be rolled out, where all hosts can take it */
+            stages: components["schemas"]["PolicyStage"][];
+        };
+        PolicyStage: {
+            /** @description as roll-out of fleet.yaml has it */
+            name: string;
+            /** @description that have it when the stage is through, those of stages before among them */
+            hosts: number;
+        };
+        /** @description What becomes otherwise for hosts that change alike. */
+        PolicyChange: {
+            /** @description such as 87 web hosts */
+            for: string;
+            hosts: string[];
+            opens: boolean;
+            /** @description what it means for services, in a few lines */
+            brief: components["schemas"]["PolicyBrief"][];
+            /** @description of sluice diff --json, exact */
+            differences: components["schemas"]["PolicyDifference"][];
+            /** @description of the kernel that differ */
+            settings: string[];
+        };
+        PolicyBrief: {
+            kind: components["schemas"]["PolicyKind"];
+            hook: string;
+            service?: string;
+            /** @description whom it concerns; none: everybody */
+            for?: string[];
+            /** @description differences that it stands for */
+            classes: number;
+            more?: number;
+            /** @description the line in words */
+            text: string;
+        };
+        /** @enum {string} */
+        PolicyKind: "opened" | "reached" | "loosened" | "closed" | "tightened" | "rejected" | "silenced" | "rewritten" | "tracked" | "handled" | "logged";
+        PolicyDifference: {
+            kind: components["schemas"]["PolicyKind"];
+            hook: string;
+            services: string[];
+            family?: string;
+            from?: components["schemas"]["PolicyAddresses"];
+            to?: components["schemas"]["PolicyAddresses"];
+            in?: string;
+            out?: string;
+            when?: string[];
+            /** @description where packets arrive that were led elsewhere before */
+            reaches?: string;
+            /** @description a packet */
+            example: Record<string, never>;
+            old: components["schemas"]["PolicySide"];
+            new: components["schemas"]["PolicySide"];
+        };
+        PolicyAddresses: {
+            name: string;
+            /** @description the name says which they are */
+            exact: boolean;
+            /** @description all of them where they are not too many */
+            ranges?: string[];
+        };
+        PolicySide: {
+            verdict: string;
+            by: components["schemas"]["PolicyDecider"][];
+            how?: string[];
+        };
+        PolicyDecider: {
+            file?: string;
+            line?: number;
+            column?: number;
+            /** @description the line as it stands, or what always holds */
+            text: string;
         };
         /** @description As the agents' interface has it. */
         Failure: {
@@ -2526,6 +2727,80 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Standing"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    policy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description fleet.yaml, and the parts that are for hosts of the caller. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyTexts"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    checkPolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PolicyDraft"];
+            };
+        };
+        responses: {
+            /** @description What was found; none where it is fine. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyChecked"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    diffPolicy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PolicyDraft"];
+            };
+        };
+        responses: {
+            /** @description The changes, the most dangerous first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PolicyDiff"];
                 };
             };
             503: components["responses"]["Failed"];

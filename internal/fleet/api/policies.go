@@ -1,0 +1,21 @@
+package api
+
+import (
+	"context"
+	"net/http"
+)
+
+// Policy asks for the texts of the newest bundle.
+func (c *Client) Policy(ctx context.Context) (*PolicyTexts, error) {
+	return ask[PolicyTexts](ctx, c, http.MethodGet, "/api/v1/policy", nil)
+}
+
+// CheckPolicy asks what is wrong with a policy, for all hosts.
+func (c *Client) CheckPolicy(ctx context.Context, d PolicyDraft) (*PolicyChecked, error) {
+	return ask[PolicyChecked](ctx, c, http.MethodPost, "/api/v1/policy/check", d)
+}
+
+// DiffPolicy asks what a policy opens and closes against the newest bundle.
+func (c *Client) DiffPolicy(ctx context.Context, d PolicyDraft) (*PolicyDiff, error) {
+	return ask[PolicyDiff](ctx, c, http.MethodPost, "/api/v1/policy/diff", d)
+}
