@@ -14,7 +14,7 @@ import (
 const policies = "/etc/sluice"
 
 // namesFiles are the operations whose requests name files.
-var namesFiles = map[string]bool{"apply": true, "plan": true}
+var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true}
 
 // theirRoot is the root folder of the caller's process. What is found behind it is what he
 // would find, whatever is mounted there and becomes of him.
@@ -59,6 +59,15 @@ func (q *request) overridden(o api.ChangeOptions) error {
 func (q *request) asBuilt(b api.Building) error {
 	if q.peer.UID != 0 && b.NoExpect {
 		return onlyRoot("may leave out what the policy is expected to do")
+	}
+	return nil
+}
+
+// ofFiles refuses to apply what stands in no file: whoever else may change the firewall
+// chooses among policies that root wrote.
+func (q *request) ofFiles(p api.PolicyFile) error {
+	if q.peer.UID != 0 && len(p.Texts) > 0 {
+		return onlyRoot("may apply texts that are in no file")
 	}
 	return nil
 }

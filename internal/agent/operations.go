@@ -50,8 +50,10 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/allows/lift":             {change, small},
 	"POST /v1/namespaces/{namespace}/confirm":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
-	"POST /v1/namespaces/{namespace}/plan":                    {read, small},
-	"POST /v1/namespaces/{namespace}/apply":                   {change, small},
+	"POST /v1/namespaces/{namespace}/plan":                    {read, large},
+	"POST /v1/namespaces/{namespace}/apply":                   {change, large},
+	"POST /v1/namespaces/{namespace}/check":                   {read, large},
+	"POST /v1/namespaces/{namespace}/diff":                    {read, large},
 	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
 	"POST /v1/namespaces/{namespace}/query":                   {read, small},
 	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
@@ -267,8 +269,18 @@ func (s *server) Plan(_ http.ResponseWriter, r *http.Request, _ string) {
 // Apply loads a policy.
 func (s *server) Apply(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "apply", func(q *request, in api.ApplyRequest) error {
-		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options), q.detached(in.Detach))
+		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options), q.detached(in.Detach), q.ofFiles(in.Policy))
 	})
+}
+
+// Check finds what is wrong with a policy.
+func (s *server) Check(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.CheckRequest](of(r), "check", nil)
+}
+
+// Diff compares a policy to the one that runs.
+func (s *server) Diff(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.DiffRequest](of(r), "diff", nil)
 }
 
 // Explain says what the running policy does with a packet.

@@ -232,6 +232,8 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/rollback":    `{}`,
 	"POST /v1/namespaces/{namespace}/apply":       `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/plan":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
+	"POST /v1/namespaces/{namespace}/check":       `{"policy":{"file":"a","directory":"/etc/sluice","texts":{"a":"version: 1"}}}`,
+	"POST /v1/namespaces/{namespace}/diff":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/refresh":     `{}`,
 
 	"POST /v1/namespaces/{namespace}/countries/update": `{}`,
@@ -331,14 +333,16 @@ func TestRootAlone(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)
 	for operation, body := range map[string]string{
-		"apply": `"options":{"force":true}`, "apply ": `"options":{"no-verify":true}`, "apply  ": `"building":{"no-expect":true}`, "plan": `"building":{"no-expect":true}`,
+		"apply": `"options":{"force":true}`, "apply ": `"options":{"no-verify":true}`, "apply  ": `"building":{"no-expect":true}`, "apply    ": "texts", "plan": `"building":{"no-expect":true}`,
 		"rollback": `"options":{"force":true}`, "refresh": `"force":true`,
 		"countries/update": `"from":["dbip"]`, "countries/update ": `"force":true`, "countries/update  ": `"sha256":"00"`, "countries/update   ": `"date":"2026-06-01"`,
 	} {
 		for as, want := range map[*peer.Peer]int{root: http.StatusOK, changer: http.StatusForbidden} {
 			s.caller.Store(as)
 			asked := "{" + body + "}"
-			if strings.HasPrefix(operation, "apply") || operation == "plan" {
+			if operation == "apply    " {
+				asked = `{"policy":{"file":"/etc/sluice/a","texts":{"/etc/sluice/a":"version: 1"}}}`
+			} else if strings.HasPrefix(operation, "apply") || operation == "plan" {
 				asked = `{"policy":{"file":"/etc/sluice/a"},` + body + "}"
 			}
 			status, text := s.ask(t, http.MethodPost, "/v1/namespaces/shop/"+strings.TrimSpace(operation), asked)

@@ -83,12 +83,6 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 	return findings, err
 }
 
-// checkedJSON is what "check --json" prints.
-type checkedJSON struct {
-	File     string          `json:"file"`
-	Findings []check.Finding `json:"findings"`
-}
-
 // shownFindings is how many findings are printed as text.
 const shownFindings = 200
 
@@ -102,7 +96,7 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 		if findings == nil {
 			findings = []check.Finding{}
 		}
-		if err := command.PrintJSON(out, checkedJSON{file, findings}); err != nil {
+		if err := command.PrintJSON(out, engine.Checked{File: file, Findings: findings}); err != nil {
 			return err
 		}
 	} else {

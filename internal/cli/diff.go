@@ -13,9 +13,6 @@ import (
 	"sluice/internal/prove/query"
 )
 
-// runningName stands for the policy that runs, in place of a file.
-const runningName = "running"
-
 func newDiff() *cobra.Command {
 	var described string
 	var markdown, brief bool
@@ -55,7 +52,7 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				args = []string{runningName, args[0]}
+				args = []string{engine.Running, args[0]}
 			}
 			if args[0] == engine.StandardInput && args[1] == engine.StandardInput {
 				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
@@ -69,7 +66,7 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 			return runDiff(cmd, args[0], args[1], described, markdown, brief)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return []string{cobra.CompletionWithDesc(runningName, "the policy that is loaded")}, cobra.ShellCompDirectiveDefault
+			return []string{cobra.CompletionWithDesc(engine.Running, "the policy that is loaded")}, cobra.ShellCompDirectiveDefault
 		},
 	}
 	cmd.Flags().StringVar(&described, "host", "", "compare for the host described in `FACTS.json`")
@@ -113,7 +110,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown, brief bo
 
 // side reads one of the policies.
 func side(cmd *cobra.Command, from *engine.Sources, name string) (*engine.Subject, error) {
-	if name != runningName {
+	if name != engine.Running {
 		p, err := loadPolicy(cmd, name)
 		return &engine.Subject{Policy: p, Sources: from}, err
 	}

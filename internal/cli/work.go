@@ -65,3 +65,11 @@ func (a asking) Query(ctx context.Context, q engine.Querying) (*engine.Queried, 
 	q.Called = answers.QueryFlags
 	return a.Host.Query(ctx, q)
 }
+
+func (a asking) Check(ctx context.Context, r engine.Request) (*engine.Checked, error) {
+	out, err := a.Host.Check(ctx, r)
+	if out != nil {
+		withRemedies(out.Findings)
+	}
+	return out, err
+}

@@ -28,7 +28,7 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Apply(ctx, r, o) })
 	}
 	file := r.File
-	if r.Draft != "" { // of somebody, wherever it lies
+	if r.Draft != "" || len(r.Texts) > 0 { // of somebody, wherever it lies
 		file = ""
 	}
 	attach, err := h.MayApply(file, r.Detach)

@@ -21,7 +21,11 @@ type Request struct {
 	Files   policy.Files // where it is read from; nil: the disk
 	Draft   string       // a file that is read in the place of DraftOf, under its name; "": none
 	DraftOf string       // the policy, where it is "", or one of the files that it includes
-	Without []string     // passes of the optimizer that are left out
+	// Texts are read in the place of files of these names, or of such as are not there, but not
+	// of those of sets.
+	Texts   map[string][]byte
+	Offline bool     // no list is asked for: their copies are used
+	Without []string // passes of the optimizer that are left out
 	Order   Order
 	Hits    map[string]uint64 // packets by counter, for ByHits
 	// NoExpect loads the policy whatever is expected of it.
@@ -34,7 +38,7 @@ type Request struct {
 // load reads the policy with those texts of parts that are broken which the running policy
 // has of them. What these expect is not proved: somebody else may have broken it.
 func (r Request) load(h *Host, refused map[string]policy.Errors) (*policy.Policy, error) {
-	p, err := policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood(r.File), Refused: refused}.Load(r.File)
+	p, err := policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Edited: r.Texts, Parts: true, Good: h.lastGood(r.File), Refused: refused}.Load(r.File)
 	if err == nil {
 		for _, b := range p.Broken {
 			p.Expect = slices.DeleteFunc(p.Expect, func(x *policy.Expectation) bool { return x.Pos.File == b.File })
@@ -91,6 +95,7 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 		return inside(h, func(h *Host) (*preparation, error) { return h.prepare(ctx, r) })
 	}
 	p := &preparation{Request: r, Sources: h.sources(), host: h}
+	p.Sources.Offline = r.Offline
 	var reading sync.WaitGroup
 	var err error
 	reading.Go(func() { p.Policy, err = r.load(h, nil) })

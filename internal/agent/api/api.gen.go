@@ -13,12 +13,15 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/exposition"
+	"sluice/internal/doctor"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/verify"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
+	"sluice/internal/prove/check"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/conntrack"
 
 	"github.com/oapi-codegen/runtime"
@@ -45,21 +48,39 @@ func (e BuildingOrder) Valid() bool {
 	}
 }
 
+// Defines values for MapRequestHook.
+const (
+	MapRequestHookForward MapRequestHook = "forward"
+	MapRequestHookInput   MapRequestHook = "input"
+)
+
+// Valid indicates whether the value is a known member of the MapRequestHook enum.
+func (e MapRequestHook) Valid() bool {
+	switch e {
+	case MapRequestHookForward:
+		return true
+	case MapRequestHookInput:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for QueryRequestHook.
 const (
-	Forward QueryRequestHook = "forward"
-	Input   QueryRequestHook = "input"
-	Output  QueryRequestHook = "output"
+	QueryRequestHookForward QueryRequestHook = "forward"
+	QueryRequestHookInput   QueryRequestHook = "input"
+	QueryRequestHookOutput  QueryRequestHook = "output"
 )
 
 // Valid indicates whether the value is a known member of the QueryRequestHook enum.
 func (e QueryRequestHook) Valid() bool {
 	switch e {
-	case Forward:
+	case QueryRequestHookForward:
 		return true
-	case Input:
+	case QueryRequestHookInput:
 		return true
-	case Output:
+	case QueryRequestHookOutput:
 		return true
 	default:
 		return false
@@ -295,6 +316,18 @@ type ChangeOptions struct {
 	NoVerify bool `json:"no-verify,omitempty"`
 }
 
+// CheckFinding defines model for CheckFinding.
+type CheckFinding = check.Finding
+
+// CheckRequest defines model for CheckRequest.
+type CheckRequest struct {
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	Policy PolicyFile `json:"policy"`
+}
+
+// Checked What is wrong with a policy, as "sluice check --json" prints it.
+type Checked = engine.Checked
+
 // Choice What a backend chooses by cost, and means the same.
 type Choice = apply.Choice
 
@@ -310,11 +343,32 @@ type Counter = apply.Counter
 // CountriesUpdated What country data are in use now.
 type CountriesUpdated = geo.UpdateResult
 
+// Decider Who decided: a line of a policy, or what always holds.
+type Decider = query.Decider
+
 // DeletedEntries defines model for DeletedEntries.
 type DeletedEntries = engine.DeletedEntries
 
 // Detached Who applied a policy of his own on a host of a fleet.
 type Detached = apply.Detached
+
+// Diff What a policy does otherwise than the one that runs, as "sluice diff running FILE --json" prints it.
+type Diff = query.Report
+
+// DiffAddresses defines model for DiffAddresses.
+type DiffAddresses = query.Addresses
+
+// DiffChange Packets of one class that the two policies treat otherwise.
+type DiffChange = query.Change
+
+// DiffRequest defines model for DiffRequest.
+type DiffRequest struct {
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	Policy PolicyFile `json:"policy"`
+}
+
+// DiffSide What one of the policies does with the packets.
+type DiffSide = query.Side
 
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
@@ -330,6 +384,15 @@ type DisallowRequest struct {
 	// What an address, prefix or range
 	What string `json:"what"`
 }
+
+// DoctorFinding defines model for DoctorFinding.
+type DoctorFinding = doctor.Finding
+
+// DoctorReport What "sluice doctor --json" prints.
+type DoctorReport = doctor.Report
+
+// DoctorRequest defines model for DoctorRequest.
+type DoctorRequest = map[string]interface{}
 
 // Download How far a download is, in bytes.
 type Download struct {
@@ -451,6 +514,9 @@ type ExplainRequest struct {
 // Explained What a policy does with a packet, and why, as "sluice explain --json" prints it.
 type Explained = engine.Explained
 
+// Facts What "sluice facts --json" prints: interfaces, addresses, routes, tables of other tools and more.
+type Facts = host.Facts
+
 // Family The samples of one name.
 type Family = exposition.Family
 
@@ -499,6 +565,30 @@ type LogAnswer = engine.LogAnswer
 
 // Logged A packet that a line of the policy has logged.
 type Logged = engine.Logged
+
+// Map From which countries connections may begin. It is the policy's meaning for every packet, as the country data place its source.
+type Map = query.Map
+
+// MapPlace The addresses of a country, or those of none.
+type MapPlace = query.Place
+
+// MapRequest Connections that begin with a service, from any source port, in by each interface that leads to the source.
+type MapRequest struct {
+	// Hook input unless given
+	Hook MapRequestHook `json:"hook,omitempty"`
+
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	Policy PolicyFile `json:"policy,omitempty"`
+
+	// Service as a rule says it; any unless given
+	Service string `json:"service,omitempty"`
+
+	// To of forward: a set, a zone, an address or a list; anywhere unless given
+	To string `json:"to,omitempty"`
+}
+
+// MapRequestHook input unless given
+type MapRequestHook string
 
 // Metrics Samples by name.
 type Metrics = []exposition.Family
@@ -552,6 +642,9 @@ type PolicyFile struct {
 
 	// File absolute unless a directory is given
 	File string `json:"file"`
+
+	// Texts by name, what is read in the place of these files of the policy, whether they are there or not; not of files that sets take lists from. In place of a draft. Of who is not root, not to be applied, and no list is downloaded for them
+	Texts map[string]string `json:"texts,omitempty"`
 }
 
 // Price What packets pay for the rules.
@@ -594,6 +687,24 @@ type QueryRequestHook string
 
 // QueryRequestVerdicts defines model for QueryRequest.Verdicts.
 type QueryRequestVerdicts string
+
+// Reach Who reaches what, a row a source and a column a target.
+type Reach = query.Matrix
+
+// ReachCell defines model for ReachCell.
+type ReachCell = query.Cell
+
+// ReachLine defines model for ReachLine.
+type ReachLine = query.Line
+
+// ReachRequest defines model for ReachRequest.
+type ReachRequest struct {
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	Policy PolicyFile `json:"policy,omitempty"`
+}
+
+// ReachState allowed: every address may begin every one of the connections that are asked about, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
+type ReachState = query.State
 
 // RefreshRequest defines model for RefreshRequest.
 type RefreshRequest struct {
@@ -871,8 +982,17 @@ type BanJSONRequestBody = BanRequest
 // UnbanJSONRequestBody defines body for Unban for application/json ContentType.
 type UnbanJSONRequestBody = UnbanRequest
 
+// CheckJSONRequestBody defines body for Check for application/json ContentType.
+type CheckJSONRequestBody = CheckRequest
+
 // UpdateCountriesJSONRequestBody defines body for UpdateCountries for application/json ContentType.
 type UpdateCountriesJSONRequestBody = UpdateCountriesRequest
+
+// DiffJSONRequestBody defines body for Diff for application/json ContentType.
+type DiffJSONRequestBody = DiffRequest
+
+// DoctorJSONRequestBody defines body for Doctor for application/json ContentType.
+type DoctorJSONRequestBody = DoctorRequest
 
 // DropsJSONRequestBody defines body for Drops for application/json ContentType.
 type DropsJSONRequestBody = DropChoice
@@ -889,11 +1009,17 @@ type WatchEntriesJSONRequestBody = EntryWatch
 // ExplainJSONRequestBody defines body for Explain for application/json ContentType.
 type ExplainJSONRequestBody = ExplainRequest
 
+// MapJSONRequestBody defines body for Map for application/json ContentType.
+type MapJSONRequestBody = MapRequest
+
 // PlanJSONRequestBody defines body for Plan for application/json ContentType.
 type PlanJSONRequestBody = PlanRequest
 
 // QueryJSONRequestBody defines body for Query for application/json ContentType.
 type QueryJSONRequestBody = QueryRequest
+
+// ReachJSONRequestBody defines body for Reach for application/json ContentType.
+type ReachJSONRequestBody = ReachRequest
 
 // RefreshJSONRequestBody defines body for Refresh for application/json ContentType.
 type RefreshJSONRequestBody = RefreshRequest
@@ -954,6 +1080,9 @@ type ServerInterface interface {
 	// PastBans List bans by command that ended within the last 30 days, the last one first; 10,000 at most.
 	// (GET /v1/namespaces/{namespace}/bans/past)
 	PastBans(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Check Find what is wrong with a policy, by its text and by this host. No list is downloaded.
+	// (POST /v1/namespaces/{namespace}/check)
+	Check(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Confirm Keep the policy that waits for its confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -963,6 +1092,12 @@ type ServerInterface interface {
 	// UpdateCountries Download newer country data, which all network namespaces share. Rules stay as they are.
 	// (POST /v1/namespaces/{namespace}/countries/update)
 	UpdateCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Diff Say which packets a policy treats otherwise than the one that runs. No list is downloaded.
+	// (POST /v1/namespaces/{namespace}/diff)
+	Diff(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Doctor Find what makes the host's network slow or lossy. It takes two seconds.
+	// (POST /v1/namespaces/{namespace}/doctor)
+	Doctor(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Drops Tell which packets the kernel drops, a line each, and each second how many there were, until the caller hangs up or the time is over.
 	// (POST /v1/namespaces/{namespace}/drops)
 	Drops(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -978,6 +1113,9 @@ type ServerInterface interface {
 	// Explain Say what the running policy does with one packet, and why.
 	// (POST /v1/namespaces/{namespace}/explain)
 	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Facts Say what this host is, as policies are compiled for it.
+	// (GET /v1/namespaces/{namespace}/facts)
+	Facts(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// History List the policies that were applied and are kept.
 	// (GET /v1/namespaces/{namespace}/generations)
 	History(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -987,6 +1125,9 @@ type ServerInterface interface {
 	// Log Give the packets that were logged, a line each, the oldest first.
 	// (GET /v1/namespaces/{namespace}/log)
 	Log(w http.ResponseWriter, r *http.Request, namespace Namespace, params LogParams)
+	// Map Say from which countries a service can be reached, exactly. No list is downloaded.
+	// (POST /v1/namespaces/{namespace}/map)
+	Map(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Metrics Say what runs, in numbers.
 	// (GET /v1/namespaces/{namespace}/metrics)
 	Metrics(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -996,6 +1137,9 @@ type ServerInterface interface {
 	// Query Say which packets the running policy allows, all of them.
 	// (POST /v1/namespaces/{namespace}/query)
 	Query(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Reach Say who reaches which service, exactly. No list is downloaded.
+	// (POST /v1/namespaces/{namespace}/reach)
+	Reach(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Refresh Download the lists of the running policy and load what changed.
 	// (POST /v1/namespaces/{namespace}/refresh)
 	Refresh(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1285,6 +1429,32 @@ func (siw *ServerInterfaceWrapper) PastBans(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// Check operation middleware
+func (siw *ServerInterfaceWrapper) Check(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Check(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Confirm operation middleware
 func (siw *ServerInterfaceWrapper) Confirm(w http.ResponseWriter, r *http.Request) {
 
@@ -1354,6 +1524,58 @@ func (siw *ServerInterfaceWrapper) UpdateCountries(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateCountries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Diff operation middleware
+func (siw *ServerInterfaceWrapper) Diff(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Diff(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Doctor operation middleware
+func (siw *ServerInterfaceWrapper) Doctor(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Doctor(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1484,6 +1706,32 @@ func (siw *ServerInterfaceWrapper) Explain(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Explain(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Facts operation middleware
+func (siw *ServerInterfaceWrapper) Facts(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Facts(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1674,6 +1922,32 @@ func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
+// Map operation middleware
+func (siw *ServerInterfaceWrapper) Map(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Map(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Metrics operation middleware
 func (siw *ServerInterfaceWrapper) Metrics(w http.ResponseWriter, r *http.Request) {
 
@@ -1743,6 +2017,32 @@ func (siw *ServerInterfaceWrapper) Query(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Query(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Reach operation middleware
+func (siw *ServerInterfaceWrapper) Reach(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Reach(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2262,20 +2562,26 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Ban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/lift", wrapper.Unban)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/past", wrapper.PastBans)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/check", wrapper.Check)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/undo", wrapper.UndoCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/diff", wrapper.Diff)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/doctor", wrapper.Doctor)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/drops", wrapper.Drops)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries", wrapper.Entries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/delete", wrapper.DeleteEntries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/watch", wrapper.WatchEntries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/facts", wrapper.Facts)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/log", wrapper.Log)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/map", wrapper.Map)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/plan", wrapper.Plan)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/query", wrapper.Query)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/reach", wrapper.Reach)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/refresh", wrapper.Refresh)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/remove", wrapper.Remove)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/restore", wrapper.Restore)

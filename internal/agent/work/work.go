@@ -51,8 +51,15 @@ type Order struct {
 // from outside.
 const AllowFleet = "allowFleet"
 
+// Host is what does it: a Door, and what no command asks an agent for.
+type Host interface {
+	client.Door
+	Check(ctx context.Context, r engine.Request) (*engine.Checked, error)
+	Diff(ctx context.Context, r engine.Request) (*query.Report, error)
+}
+
 // Do does it. The process is there for nothing else: it goes to the caller's directory.
-func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
+func (o Order) Do(ctx context.Context, d Host) (any, error) {
 	switch o.Operation {
 	case "status":
 		return with(o, func(in api.StatusParams) (any, error) { return d.Status(ctx, !in.Fast) })
@@ -130,6 +137,14 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	case "plan":
 		return with(o, func(in api.PlanRequest) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Plan(ctx, r) })
+		})
+	case "check":
+		return with(o, func(in api.CheckRequest) (any, error) {
+			return o.built(in.Policy, api.Building{}, func(r engine.Request) (any, error) { return d.Check(ctx, r) })
+		})
+	case "diff":
+		return with(o, func(in api.DiffRequest) (any, error) {
+			return o.built(in.Policy, api.Building{}, func(r engine.Request) (any, error) { return d.Diff(ctx, r) })
 		})
 	case "explain":
 		return with(o, func(in api.ExplainRequest) (any, error) {
@@ -279,12 +294,24 @@ var orders = map[api.BuildingOrder]engine.Order{api.Running: engine.ByRunning, a
 // built has something done with a policy that the caller names. Where it, or something
 // that it names, is another file for the caller than here, nothing is done.
 func (o Order) built(p api.PolicyFile, b api.Building, do func(engine.Request) (any, error)) (any, error) {
+	r := engine.Request{File: p.File, Draft: p.Draft, DraftOf: p.DraftOf, Without: b.Without, Order: orders[b.Order], Hits: b.Hits, NoExpect: b.NoExpect}
+	if len(p.Texts) > 0 {
+		if p.Draft != "" {
+			return nil, &api.Failure{Text: "texts and draft exclude each other", Exit: 2, Kind: api.BadRequest}
+		}
+		r.Texts = map[string][]byte{}
+		for name, text := range p.Texts {
+			r.Texts[name] = []byte(text)
+		}
+		r.Offline = o.Folder != "" // he names no URL for the agent to ask
+	}
 	files, err := o.files(p.Directory)
 	if err != nil {
 		return nil, err
 	}
 	defer files.Close()
-	out, err := do(engine.Request{File: p.File, Files: files, Draft: p.Draft, DraftOf: p.DraftOf, Without: b.Without, Order: orders[b.Order], Hits: b.Hits, NoExpect: b.NoExpect})
+	r.Files = files
+	out, err := do(r)
 	if err != nil && o.Folder == "" && files.Left() {
 		return nil, errOtherFiles
 	}

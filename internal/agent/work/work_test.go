@@ -68,6 +68,16 @@ func (d *door) Plan(_ context.Context, r engine.Request) (*engine.Plan, error) {
 	return &engine.Plan{}, nil
 }
 
+func (d *door) Check(_ context.Context, r engine.Request) (*engine.Checked, error) {
+	d.asked = []any{disked(r)}
+	return &engine.Checked{}, nil
+}
+
+func (d *door) Diff(_ context.Context, r engine.Request) (*query.Report, error) {
+	d.asked = []any{disked(r)}
+	return &query.Report{}, nil
+}
+
 // disked is a request without where its files are.
 func disked(r engine.Request) engine.Request {
 	r.Files = nil
@@ -289,6 +299,40 @@ func TestDo(t *testing.T) {
 	}
 }
 
+// What no command asks an agent for is done too.
+func TestAnswers(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	policy := `"policy":{"file":"p.yaml","directory":"` + dir + `","texts":{"part.yaml":"a: 1"}}`
+	edited := engine.Request{File: "p.yaml", Texts: map[string][]byte{"part.yaml": []byte("a: 1")}}
+	offline := edited
+	offline.Offline = true
+	for _, c := range []struct {
+		operation, request string
+		folder             string
+		want               []any
+	}{
+		{"check", "{" + policy + "}", "", []any{edited}},
+		{"check", "{" + policy + "}", dir, []any{offline}},
+		{"diff", "{" + policy + "}", "", []any{edited}},
+		{"plan", "{" + policy + "}", dir, []any{offline}},
+	} {
+		d := &door{}
+		root, err := os.Open("/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Order{Operation: c.operation, Request: json.RawMessage(c.request), Root: root, Folder: c.folder}.Do(t.Context(), d)
+		if err != nil || !reflect.DeepEqual(d.asked, c.want) {
+			t.Errorf("%s: %v, asked %+v, want %+v", c.operation, err, d.asked, c.want)
+		}
+	}
+	both := `{"policy":{"file":"p.yaml","draft":"q.yaml","texts":{"p.yaml":""}}}`
+	if _, err := (Order{Operation: "check", Request: json.RawMessage(both)}).Do(t.Context(), &door{}); err == nil {
+		t.Error("of a draft and a text one was chosen")
+	}
+}
+
 // A process that ends without an answer is told of, and one that answers is believed
 // however it ends.
 func TestRun(t *testing.T) {
@@ -394,7 +438,7 @@ func TestOtherFiles(t *testing.T) {
 }
 
 // reader opens a policy and does nothing else.
-type reader struct{ client.Door }
+type reader struct{ Host }
 
 func (reader) Plan(_ context.Context, r engine.Request) (*engine.Plan, error) {
 	f, err := r.Files.Open(r.File)

@@ -63,6 +63,7 @@ type loader struct {
 	scoped   []scopedFile // that are read when the rest is whole
 	tolerant bool         // what is wrong with these keeps them alone out
 	whole    string       // but for this one
+	edited   *edited      // and for those of these texts
 	good     func(name string) []byte
 	refused  map[string]Errors
 
@@ -172,6 +173,9 @@ type Reading struct {
 	// Draft is read in the place of DraftOf, under its name: of the policy, where that is "",
 	// or of a file that it includes, which then must not be broken. "": none.
 	Draft, DraftOf string
+	// Edited are texts that are read in the place of files of these names, which must not be
+	// broken, or of files that are not there yet; but not of those of sets.
+	Edited map[string][]byte
 	// Parts lets the policy do without a file that is included with only and has errors: it
 	// takes the last text of it that had none, by Good, or leaves it out. See Policy.Broken.
 	Parts bool
@@ -215,12 +219,16 @@ func (r Reading) open(path string) (*loader, []byte, error) {
 	if r.Draft != "" {
 		files = drafted{files, cmp.Or(r.DraftOf, path), r.Draft}
 	}
-	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
+	over, err := editedOf(files, r.Edited)
 	if err != nil {
 		return nil, nil, err
 	}
+	if over != nil {
+		files, l.edited = over, over
+	}
 	l.policy.disk = files
-	return l, data, nil
+	data, err := l.edited.read(path, files.Open)
+	return l, data, err
 }
 
 // Text is the text of one of the files that Files names, as the policy was read from it.
@@ -428,7 +436,7 @@ func (l *loader) readText(name string) ([]byte, error) {
 	if l.texts != nil {
 		return l.texts[name], nil // realPath has found it
 	}
-	data, err := source.ReadFrom(l.policy.where().Open, name, dialect.MaxSize)
+	data, err := l.edited.read(name, l.policy.where().Open)
 	if errors.Is(err, regular.Err) || errors.Is(err, syscall.EISDIR) {
 		err = fmt.Errorf("%s is not a regular file", name)
 	}

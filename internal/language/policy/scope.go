@@ -204,7 +204,7 @@ func (l *loader) readScoped() {
 			good = l.good(s.name)
 		}
 		b.Kept = good != nil && l.merge(s, good) == nil
-		if !l.tolerant || s.name == l.whole || good != nil && !b.Kept && s.guest == nil {
+		if _, own := l.edited.text(s.name); !l.tolerant || own || s.name == l.whole || good != nil && !b.Kept && s.guest == nil {
 			l.errs = append(l.errs, b.Errors...)
 			continue
 		}
@@ -225,6 +225,9 @@ func (l *loader) readScopedText(name string) ([]byte, error) {
 func (l *loader) readOwnText(name string) ([]byte, error) {
 	if l.texts != nil {
 		return l.readText(name)
+	}
+	if text, is := l.edited.text(name); is {
+		return text, nil
 	}
 	opened := name
 	if d, is := l.policy.where().(drafted); is && name == d.file {

@@ -691,6 +691,168 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/namespaces/{namespace}/check": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Find what is wrong with a policy, by its text and by this host. No list is downloaded. */
+        post: operations["check"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/namespaces/{namespace}/diff": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say which packets a policy treats otherwise than the one that runs. No list is downloaded. */
+        post: operations["diff"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/namespaces/{namespace}/map": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say from which countries a service can be reached, exactly. No list is downloaded. */
+        post: operations["map"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/namespaces/{namespace}/reach": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say who reaches which service, exactly. No list is downloaded. */
+        post: operations["reach"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/namespaces/{namespace}/facts": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        /** Say what this host is, as policies are compiled for it. */
+        get: operations["facts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/namespaces/{namespace}/doctor": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Find what makes the host's network slow or lossy. It takes two seconds. */
+        post: operations["doctor"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/namespaces/{namespace}/query": {
         parameters: {
             query?: never;
@@ -1149,6 +1311,10 @@ export interface components {
             draft?: string;
             /** @description a file that the policy includes; the policy itself unless given */
             "draft-of"?: string;
+            /** @description by name, what is read in the place of these files of the policy, whether they are there or not; not of files that sets take lists from. In place of a draft. Of who is not root, not to be applied, and no list is downloaded for them */
+            texts?: {
+                [key: string]: string;
+            };
         };
         ApplyRequest: {
             policy: components["schemas"]["PolicyFile"];
@@ -1161,6 +1327,29 @@ export interface components {
             policy: components["schemas"]["PolicyFile"];
             building?: components["schemas"]["Building"];
         };
+        CheckRequest: {
+            policy: components["schemas"]["PolicyFile"];
+        };
+        DiffRequest: {
+            policy: components["schemas"]["PolicyFile"];
+        };
+        /** @description Connections that begin with a service, from any source port, in by each interface that leads to the source. */
+        MapRequest: {
+            /** @description as a rule says it; any unless given */
+            service?: string;
+            /**
+             * @description input unless given
+             * @enum {string}
+             */
+            hook?: "input" | "forward";
+            /** @description of forward: a set, a zone, an address or a list; anywhere unless given */
+            to?: string;
+            policy?: components["schemas"]["PolicyFile"];
+        };
+        ReachRequest: {
+            policy?: components["schemas"]["PolicyFile"];
+        };
+        DoctorRequest: Record<string, never>;
         /** @description How a policy is built. */
         Building: {
             /** @description passes of the optimizer that are left out */
@@ -2341,6 +2530,265 @@ export interface components {
             classes: unknown;
             /** @description what the answers leave out */
             notes?: string[];
+        };
+        /** @description What is wrong with a policy, as "sluice check --json" prints it. */
+        Checked: {
+            /** @description of the policy */
+            file: string;
+            /** @description at most 1,000 */
+            findings: components["schemas"]["CheckFinding"][];
+            /** @description how many there are beside */
+            more?: number;
+        };
+        CheckFinding: {
+            /** @description of the kind: "policy" is an error of the text */
+            code: string;
+            /** @enum {string} */
+            severity: "error" | "warning" | "remark";
+            file: string;
+            line?: number;
+            column?: number;
+            message: string;
+            /** @description it matters */
+            why?: string;
+            /** @description what to do */
+            hint?: string;
+            /** @description other places that it has to do with */
+            related?: {
+                file: string;
+                line?: number;
+                column?: number;
+                /** @description what stands there */
+                text: string;
+            }[];
+            /** @description a packet that shows it: hook, its fields, state, and text for a reader */
+            witness?: Record<string, never>;
+        };
+        /** @description What a policy does otherwise than the one that runs, as "sluice diff running FILE --json" prints it. */
+        Diff: {
+            /** @enum {string} */
+            old: "running";
+            /** @description its file */
+            new: string;
+            /** @description more packets pass */
+            opens: boolean;
+            /** @description the same as differences in fewer words */
+            brief: components["schemas"]["BriefLine"][];
+            /** @description the most dangerous first */
+            differences?: components["schemas"]["DiffChange"][];
+            /** @description of the kernel, that differ */
+            settings: string[];
+        };
+        /** @description Packets of one class that the two policies treat otherwise. */
+        DiffChange: {
+            /** @enum {string} */
+            kind: "opened" | "reached" | "loosened" | "closed" | "tightened" | "rejected" | "silenced" | "rewritten" | "tracked" | "handled" | "logged";
+            /** @enum {string} */
+            hook: "input" | "forward" | "output";
+            /** @description each as a rule says it */
+            services: string[];
+            family?: string;
+            from?: components["schemas"]["DiffAddresses"];
+            to?: components["schemas"]["DiffAddresses"];
+            /** @description a zone, or what is said of interfaces */
+            in?: string;
+            out?: string;
+            /** @description what else holds of all of them */
+            when?: string[];
+            /** @description a packet of them */
+            example: {
+                protocol: number;
+                source: string;
+                "source-port"?: number;
+                destination: string;
+                port?: number;
+                "icmp-type"?: number;
+                in?: string;
+                out?: string;
+                state: string;
+            };
+            /** @description where they arrive that were led elsewhere before */
+            reaches?: string;
+            old: components["schemas"]["DiffSide"];
+            new: components["schemas"]["DiffSide"];
+        };
+        DiffAddresses: {
+            name: string;
+            /** @description the name says which they are */
+            exact: boolean;
+            /** @description how many */
+            ipv4: number;
+            /** @description how many, in decimal digits */
+            ipv6: string;
+            /** @description all of them where they are not too many */
+            ranges?: string[];
+        };
+        /** @description What one of the policies does with the packets. */
+        DiffSide: {
+            /** @description allowed, dropped, rejected */
+            verdict: string;
+            by: components["schemas"]["Decider"][];
+            /** @description rewriting, limits, logs */
+            how?: string[];
+        };
+        /** @description Who decided: a line of a policy, or what always holds. */
+        Decider: {
+            file?: string;
+            /** @description missing: no line did */
+            line?: number;
+            column?: number;
+            /** @description the line as it stands, or what always holds */
+            text: string;
+        };
+        /** @description From which countries connections may begin. It is the policy's meaning for every packet, as the country data place its source. */
+        Map: {
+            /** @description its file */
+            policy: string;
+            service: string;
+            /** @enum {string} */
+            hook: "input" | "forward";
+            to?: string;
+            /** @description of the country data */
+            publisher: string;
+            /**
+             * Format: date-time
+             * @description of the country data; missing: not known
+             */
+            date?: string;
+            /** @description those of the data and all others that have a code */
+            countries: components["schemas"]["MapPlace"][];
+            elsewhere: components["schemas"]["MapPlace"];
+            /** @description what the answer leaves out */
+            notes?: string[];
+            /** @description that it took */
+            seconds: number;
+        };
+        /** @description The addresses of a country, or those of none. */
+        MapPlace: {
+            /** @description its code, such as "DE"; missing: the addresses of none */
+            country?: string;
+            name: string;
+            state: components["schemas"]["ReachState"];
+            /**
+             * Format: uint64
+             * @description of IPv4
+             */
+            addresses: number;
+            /**
+             * Format: uint64
+             * @description of these, from which a connection may begin
+             */
+            allowed: number;
+            /**
+             * Format: uint64
+             * @description of IPv6, in networks of /48, rounded down
+             */
+            prefixes6: number;
+            /**
+             * Format: uint64
+             * @description the same of these
+             */
+            allowed6: number;
+            /** @description that decide, the first ones first */
+            lines: components["schemas"]["ReachLine"][];
+        };
+        /**
+         * @description allowed: every address may begin every one of the connections that are asked about, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
+         * @enum {string}
+         */
+        ReachState: "allowed" | "limited" | "partly" | "blocked";
+        ReachLine: {
+            file?: string;
+            /** @description missing: no line decides */
+            line?: number;
+            /** @description the line as it stands, or what always holds */
+            rule: string;
+        };
+        /** @description Who reaches what, a row a source and a column a target. */
+        Reach: {
+            /** @description its file */
+            policy: string;
+            sources: {
+                name: string;
+                /** @enum {string} */
+                kind: "set" | "zone" | "elsewhere";
+            }[];
+            targets: {
+                name: string;
+                /** @enum {string} */
+                hook: "input" | "forward";
+                /** @description as a rule says it */
+                service: string;
+                /** @description of forward: the zone or set behind the host */
+                to?: string;
+            }[];
+            /** @description a row a source */
+            cells: components["schemas"]["ReachCell"][][];
+            /** @description what the answer leaves out */
+            notes?: string[];
+            /** @description that it took */
+            seconds: number;
+        };
+        ReachCell: {
+            state: components["schemas"]["ReachState"];
+            lines: components["schemas"]["ReachLine"][];
+        };
+        /** @description What "sluice facts --json" prints: interfaces, addresses, routes, tables of other tools and more. */
+        Facts: {
+            known: boolean;
+            interfaces?: ({
+                name?: string;
+                kind?: string;
+                up?: boolean;
+                addresses?: string[];
+            } & {
+                [key: string]: unknown;
+            })[];
+            /** @description interfaces that default routes leave by */
+            "default-route"?: string[];
+            /** @description what could not be read, and why */
+            unread?: string[];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description What "sluice doctor --json" prints. */
+        DoctorReport: {
+            /** @description for which rates were counted */
+            "window-seconds": number;
+            /** @description how many there were */
+            checks: number;
+            /** @description the worst first, causes before effects */
+            findings: components["schemas"]["DoctorFinding"][];
+            /** @description what packets took */
+            "processor-time"?: {
+                [key: string]: unknown;
+            }[];
+            /** @description what base chains cost, the dearest first */
+            chains?: {
+                [key: string]: unknown;
+            }[];
+            /** @description what could not be read, and why */
+            unread?: string[];
+        };
+        DoctorFinding: {
+            check: string;
+            /** @enum {string} */
+            severity: "error" | "warning" | "remark";
+            text: string;
+            evidence: {
+                text: string;
+                /** @description a file, a counter, a command */
+                from: string;
+            }[];
+            /** @description what the host pays for it */
+            cost?: string;
+            /** @description commands, or what to do */
+            mend?: string[];
+            undo?: string[];
+            /** @description settings that mend it */
+            fix?: {
+                [key: string]: unknown;
+            }[];
         };
         /** @description What came of asking for lists. */
         Refreshed: {
@@ -3820,6 +4268,218 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Explained"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    check: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CheckRequest"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Checked"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    diff: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DiffRequest"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Diff"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    map: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MapRequest"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Map"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    reach: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReachRequest"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reach"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    facts: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Facts"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    doctor: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DoctorRequest"];
+            };
+        };
+        responses: {
+            /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DoctorReport"];
                     "application/x-ndjson": components["schemas"]["Line"];
                 };
             };

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+
+	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/query"
+)
+
+// Checked is what check finds in a policy.
+type Checked struct {
+	File     string          `json:"file"`
+	Findings []check.Finding `json:"findings"`
+	More     int             `json:"more,omitempty"` // that are not named
+}
+
+// mostFindings is how many are named: a text of 10 MB may be wrong in each line.
+const mostFindings = 1000
+
+// Check finds what is wrong with a policy that would be loaded here. The error is for what
+// keeps it from being looked at. No list is asked for.
+func (h *Host) Check(ctx context.Context, r Request) (*Checked, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Checked, error) { return h.Check(ctx, r) })
+	}
+	found, err := h.check(ctx, r)
+	named := min(len(found), mostFindings)
+	return &Checked{File: r.File, Findings: append([]check.Finding{}, found[:named]...), More: len(found) - named}, err
+}
+
+func (h *Host) check(ctx context.Context, r Request) ([]check.Finding, error) {
+	s, err := h.about(ctx, r)
+	if err != nil {
+		return Findings(err)
+	}
+	if s.Guard, err = ReadGuard(h.Guard); err != nil {
+		return Findings(err)
+	}
+	return s.Check(ctx)
+}
+
+// Running stands for the policy that runs, in place of a file.
+const Running = "running"
+
+// Diff says what opens and closes where a policy is loaded in the place of the one that runs.
+// No list is asked for.
+func (h *Host) Diff(ctx context.Context, r Request) (*query.Report, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*query.Report, error) { return h.Diff(ctx, r) })
+	}
+	next, err := h.about(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Compare(ctx, next.Sources, next.Facts, func(name string) (*Subject, error) {
+		if name == Running {
+			return h.Running(next.Sources)
+		}
+		return next, nil
+	}, Running, r.File)
+	if err != nil {
+		return nil, err
+	}
+	out := d.Report(Running, r.File)
+	return &out, nil
+}
+
+// about is a policy that is asked about before it is loaded. No list is asked for.
+func (h *Host) about(ctx context.Context, r Request) (*Subject, error) {
+	p, err := policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Edited: r.Texts}.Load(r.File)
+	if err != nil {
+		return nil, err
+	}
+	from := h.sources()
+	from.Offline = true
+	facts, err := Facts(ctx, h.State, h.Namespace, h.Session)
+	return &Subject{Policy: p, Facts: facts, Sources: from}, err
+}
