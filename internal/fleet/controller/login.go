@@ -89,12 +89,12 @@ func (c *Controller) fleetFile(ctx context.Context, bundle int64) (*policy.Fleet
 	return of.fleet, nil
 }
 
-// page is all that a browser is shown.
+// page is what a browser is shown that logs in; what the page of web is, whoever is logged in.
 var page = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Fleet}}</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:15vh auto;padding:0 1rem}button{font:inherit;padding:.5rem 1rem}</style></head>
-<body><h1>{{.Fleet}}</h1><p>{{.Text}}</p>
-{{if .Link}}<form method="post" action="/login"><input type="hidden" name="link" value="{{.Link}}"><button>Log in</button></form>{{end}}
+<link rel="stylesheet" href="/assets/style.css"></head>
+<body class="login"><h1>{{.Fleet}}</h1><p>{{.Text}}</p>
+{{if .Link}}<form method="post" action="/login"><input type="hidden" name="link" value="{{.Link}}"><button class="main">Log in</button></form>{{end}}
 </body></html>
 `))
 
@@ -108,27 +108,6 @@ func (c *Controller) show(w http.ResponseWriter, status int, s shown) {
 	_ = page.Execute(w, s)
 }
 
-// welcome tells who is logged in.
-func (c *Controller) welcome(w http.ResponseWriter, r *http.Request) {
-	who, err := c.identify(r)
-	if err != nil {
-		c.show(w, http.StatusUnauthorized, shown{Text: "You are not logged in."})
-		return
-	}
-	var may []string
-	for _, g := range who.all() {
-		of := "all hosts"
-		if g.hosts != nil {
-			of = "hosts of " + g.hosts.String()
-		}
-		may = append(may, string(g.role)+" for "+of)
-	}
-	if len(may) == 0 {
-		may = []string{"nobody: access of fleet.yaml gives no role to you"}
-	}
-	c.show(w, http.StatusOK, shown{Text: "You are logged in as " + strings.TrimPrefix(who.Who, "user:") + ", " + strings.Join(may, "; ") + "."})
-}
-
 // loginPage asks whether to use a link, which programs that look at links do not press.
 // Without one it sends people to the provider.
 func (c *Controller) loginPage(w http.ResponseWriter, r *http.Request) error {
@@ -137,7 +116,11 @@ func (c *Controller) loginPage(w http.ResponseWriter, r *http.Request) error {
 		return c.toProvider(w, r)
 	}
 	if _, err := api.SecretHash(link); err != nil {
-		c.show(w, http.StatusBadRequest, shown{Text: "This link is not whole. Somebody who may log in to the controller's machine makes another one."})
+		text := "This link is not whole. Ask an admin of the fleet for another one"
+		if link == "" {
+			text = "You log in by a link, which an admin of the fleet makes for you"
+		}
+		c.show(w, http.StatusBadRequest, shown{Text: text + ": sluice-controller access link NAME."})
 		return err
 	}
 	c.show(w, http.StatusOK, shown{Text: "This link logs you in, once.", Link: link})

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
+	"sluice/web"
 )
 
 // link lets a person log in.
@@ -76,7 +77,7 @@ func TestLoginInBrowser(t *testing.T) {
 	f := newFleet(t, "example.net")
 	b := f.browser()
 	link := f.link("erika@example.net", api.Admin, time.Hour)
-	if answer, text := b.do("GET", "/", ""); answer.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "not logged in") {
+	if answer, text := b.do("GET", "/session", ""); answer.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "a token is required") {
 		t.Error(answer.StatusCode, text)
 	}
 	for range 2 { // looking at it uses nothing
@@ -103,9 +104,10 @@ func TestLoginInBrowser(t *testing.T) {
 	if c := cookies[0]; !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" || !strings.HasPrefix(c.Name, "__Host-") || c.MaxAge != 12*60*60 {
 		t.Errorf("%+v", c)
 	}
-	if answer, text := b.do("GET", "/", ""); answer.StatusCode != http.StatusOK || !strings.Contains(text, "logged in as erika@example.net, admin for all hosts") {
+	if answer, text := b.do("GET", "/session", ""); answer.StatusCode != http.StatusOK || !strings.Contains(text, "logged in as erika@example.net, admin for all hosts") {
 		t.Error(text)
 	}
+	own := web.CSRF(cookies[0].Value)
 	if answer, text := f.browser().do("POST", "/login", form); answer.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "the link was used") {
 		t.Error(answer.StatusCode, text)
 	}
@@ -113,14 +115,19 @@ func TestLoginInBrowser(t *testing.T) {
 		t.Error(text)
 	}
 	for _, headers := range [][]string{{"Origin", "https://other.example.net"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}} {
-		if answer, text := b.do("POST", "/api/v1/hosts/web-1/revoke", "{}", headers...); answer.StatusCode != http.StatusForbidden || !strings.Contains(text, "another page asks this") {
+		if answer, text := b.do("POST", "/api/v1/hosts/web-1/revoke", "{}", append(headers, web.CSRFHeader, own)...); answer.StatusCode != http.StatusForbidden || !strings.Contains(text, "another page asks this") {
 			t.Errorf("%v: %d %s", headers, answer.StatusCode, text)
 		}
 	}
-	if answer, text := b.do("POST", "/api/v1/hosts/web-1/revoke", "{}", "Origin", "https://"+f.web); answer.StatusCode != http.StatusNotFound {
+	for _, shows := range []string{"", web.CSRF("another")} {
+		if answer, text := b.do("POST", "/api/v1/hosts/web-1/revoke", "{}", "Origin", "https://"+f.web, web.CSRFHeader, shows); answer.StatusCode != http.StatusForbidden || !strings.Contains(text, "does not show that this page sends it") {
+			t.Error(answer.StatusCode, text)
+		}
+	}
+	if answer, text := b.do("POST", "/api/v1/hosts/web-1/revoke", "{}", "Origin", "https://"+f.web, web.CSRFHeader, own); answer.StatusCode != http.StatusNotFound {
 		t.Error(answer.StatusCode, text)
 	}
-	if answer, _ := b.do("DELETE", "/api/v1/session", ""); answer.StatusCode != http.StatusNoContent || len(answer.cookies) != 1 || answer.cookies[0].MaxAge >= 0 {
+	if answer, _ := b.do("DELETE", "/api/v1/session", "", web.CSRFHeader, own); answer.StatusCode != http.StatusNoContent || len(answer.cookies) != 1 || answer.cookies[0].MaxAge >= 0 {
 		t.Errorf("%d %v", answer.StatusCode, answer.cookies)
 	}
 	if answer, _ := b.do("GET", "/api/v1/hosts", "", "Cookie", sessionCookie+"="+cookies[0].Value); answer.StatusCode != http.StatusUnauthorized {

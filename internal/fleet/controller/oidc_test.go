@@ -108,6 +108,9 @@ func (b *browser) follow(at string) (answer, string) {
 			at = said.Header.Get("Location")
 			continue
 		}
+		if path == "/" {
+			path = "/session"
+		}
 		is, text := b.do("GET", path, "")
 		if at = is.Header.Get("Location"); at == "" {
 			return is, text

@@ -22,6 +22,7 @@ import (
 	"sluice/internal/fleet/hub"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
+	"sluice/web"
 )
 
 // Web is where people and programs ask.
@@ -67,19 +68,18 @@ func (c *Controller) servePeople(s *http.Server) error {
 func (c *Controller) pages() http.Handler {
 	strangers := newLimits(strangerRate, strangerBurst)
 	mux := http.NewServeMux()
-	mux.Handle("/", c.identified(strangers, c.operations()))
-	mux.HandleFunc("GET /{$}", c.welcome)
+	operations := c.identified(strangers, c.operations())
+	mux.Handle("/api/", operations)
+	mux.Handle("/metrics", operations)
+	mux.Handle("GET /session", c.identified(strangers, http.HandlerFunc(c.session)))
+	mux.Handle("/", web.Handler())
 	mux.Handle("GET /login", paced(strangers, c.loginPage))
 	if c.Web.Provider != nil {
 		mux.Handle("GET /login/callback", paced(strangers, c.callback))
 	}
 	mux.Handle("POST /login", paced(strangers, c.login))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		web.Secure(w.Header())
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -130,6 +130,9 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 	if cookie, err := r.Cookie(sessionCookie); !has && err == nil {
 		if err := sameOrigin.Check(r); err != nil {
 			return caller{}, unpermitted("another page asks this in the name of who is logged in")
+		}
+		if !web.Own(r, cookie.Value) {
+			return caller{}, unpermitted("the request does not show that this page sends it: load the page anew")
 		}
 		text, has = cookie.Value, true
 	}

@@ -89,7 +89,7 @@ func TestStrangers(t *testing.T) {
 	for what, c := range map[string]struct{ path, header, want string }{
 		"none":              {"/api/v1/status", "", "a token is required"},
 		"a path of none":    {"/api/v1/none", "", "a token is required"},
-		"another path":      {"/x", "", "a token is required"},
+		"the metrics":       {"/metrics", "", "a token is required"},
 		"another scheme":    {"/api/v1/status", "Basic " + good, "a token is required"},
 		"no token":          {"/api/v1/status", "Bearer x", "a token is required"},
 		"a long one":        {"/api/v1/status", "Bearer " + strings.Repeat("x", 8000), "a token is required"},

@@ -13,6 +13,7 @@ class Route {
       if (!link || event.defaultPrevented || event.button !== 0) return;
       if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
       if (link.target || link.hasAttribute('download') || link.origin !== location.origin) return;
+      if (link.pathname === '/login') return; // the server's own
       if (link.pathname === location.pathname && link.search === location.search && link.hash) return;
       event.preventDefault();
       this.go(link.pathname + link.search);

@@ -10,15 +10,18 @@ export interface Session {
   namespace?: string; // of one host, "-" unless --netns was given
   saves?: boolean; // the policy's file can be written where the page is served
   version: string;
+  says?: string; // of a fleet: who is logged in, and what they may for which hosts
 }
 
 class State {
   current = $state<Session>();
   error = $state('');
+  stranger = $state(false); // nobody is logged in
 
   async load() {
     try {
       const answer = await fetch('/session');
+      this.stranger = answer.status === 401;
       if (answer.ok) this.current = (await answer.json()) as Session;
       this.error = answer.ok
         ? ''
@@ -26,6 +29,15 @@ class State {
     } catch {
       this.error = 'The server does not answer.';
     }
+  }
+
+  /** Ends the session of who is logged in at a fleet's controller. */
+  async end() {
+    await fetch('/api/v1/session', {
+      method: 'DELETE',
+      headers: { 'Sluice-CSRF': this.current?.csrf ?? '' },
+    });
+    location.assign('/');
   }
 }
 
