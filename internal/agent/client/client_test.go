@@ -34,6 +34,8 @@ import (
 
 // agent answers each request as its test wants, and keeps what was asked.
 type agent struct {
+	api.ServerInterface // nil: what no command asks for
+
 	asked  []string
 	meant  api.Meant
 	answer func(*api.Answer)
