@@ -1,0 +1,107 @@
+// What holds for every page, of a host and of a fleet.
+import assert from 'node:assert/strict';
+import { Person } from './lib.mjs';
+
+/** Text that runs where it is taken for anything but text. */
+export const hostile = `<img src=x onerror=__told('ran','img')><script>__told('ran','script')</script>" onfocus=__told('ran','attribute') autofocus x="`;
+
+/** Looks at each page light and dark, narrow and wide. */
+export async function everybodyCanRead(t, chromium, session, url, pages) {
+  for (const width of [360, 1280])
+    for (const dark of [false, true])
+      await t.test(`${width} px, ${dark ? 'dark' : 'light'}`, async (t) => {
+        const person = await Person.at(chromium, url, { width, dark, session });
+        for (const path of pages)
+          await t.test(path, async () => {
+            await person.visit(path);
+            assert.deepEqual(await person.axe(), []);
+            const wide = await person.page.evaluate(() => document.documentElement.scrollWidth);
+            assert.ok(wide <= width, `the page is ${wide} px wide in a window of ${width}`);
+          });
+        await person.end();
+      });
+}
+
+/** Goes through each page by the tab key alone. */
+export async function keysReachAll(t, chromium, session, url, pages) {
+  const person = await Person.at(chromium, url, { session });
+  for (const path of pages)
+    await t.test(path, async () => {
+      await person.visit(path);
+      const missed = await unreached(person.page);
+      assert.deepEqual(missed, []);
+    });
+  await person.end();
+}
+
+async function unreached(page) {
+  await page.evaluate(() => {
+    document.activeElement?.blur();
+    // A list that is renewed while one goes through it has new elements: names tell them apart.
+    globalThis.__name = (e) =>
+      `${e.tagName.toLowerCase()} ${e.getAttribute('aria-label') ?? ''} ${(e.innerText ?? e.textContent ?? '').trim().slice(0, 60)} ${e.getAttribute('href') ?? e.getAttribute('name') ?? ''}`;
+  });
+  const reached = new Set();
+  const unseen = [];
+  for (let quiet = 0, n = 0; quiet < 40 && n < 1500; n++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement;
+      if (!e || e === document.body) return;
+      const style = getComputedStyle(e);
+      return {
+        name: globalThis.__name(e),
+        seen: style.outlineStyle !== 'none' || style.boxShadow !== 'none' || !!e.closest('.cm-focused'),
+      };
+    });
+    const before = reached.size;
+    if (at) {
+      reached.add(at.name);
+      if (!at.seen) unseen.push(`nothing shows the focus on ${at.name}`);
+    }
+    quiet = reached.size > before ? 0 : quiet + 1;
+    if (at && reached.size === before && n > reached.size) break; // round again
+    // The editor of policies takes the tab key; Escape gives it back.
+    if (await page.evaluate(() => !!document.activeElement?.closest('.cm-editor')))
+      await page.keyboard.press('Escape');
+  }
+  const all = await page.evaluate(() => {
+    const own =
+      'a[href], button, input, select, textarea, summary, [role=button], [role=link], [role=checkbox], [role=tab], [role=option], [contenteditable=true]';
+    // Of these one is reached by the tab key, and the others by the arrows from there.
+    const together =
+      '[role=grid], [role=listbox], [role=tablist], [role=menu], [role=radiogroup], [role=tree], [role=treegrid], .cm-editor';
+    const out = [];
+    for (const e of document.querySelectorAll(own)) {
+      if (
+        e.disabled ||
+        e.closest('[inert], [hidden]') ||
+        !e.checkVisibility({ visibilityProperty: true, opacityProperty: true })
+      )
+        continue;
+      if (e.type === 'radio' || (e.tabIndex < 0 && e.closest(together))) continue;
+      out.push(globalThis.__name(e));
+    }
+    // What looks as if it could be clicked can be.
+    for (const e of document.querySelectorAll('main *'))
+      if (getComputedStyle(e).cursor === 'pointer' && !e.closest(`${own}, label, [tabindex], ${together}`))
+        out.push(`clickable and no control: ${globalThis.__name(e)}`);
+    return out;
+  });
+  return [...new Set([...all.filter((name) => !reached.has(name)), ...unseen])];
+}
+
+/** Looks for what hostile text has become on each page, and that it stands on those that show it. */
+export async function hostileIsText(t, chromium, session, url, pages, shown) {
+  const person = await Person.at(chromium, url, { session });
+  for (const path of new Set([...pages, ...shown]))
+    await t.test(path, async () => {
+      await person.visit(path);
+      if (shown.includes(path)) await person.page.getByText('<script>__told').first().waitFor();
+      assert.equal(
+        await person.page.locator('img[src="x"], main script, [onfocus], a[href^="javascript:" i]').count(),
+        0,
+      );
+    });
+  await person.end();
+}
