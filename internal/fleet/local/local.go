@@ -97,8 +97,7 @@ func (s *Server) Handler() http.Handler {
 	inside.Handle("/", web.Handler())
 	inside.HandleFunc("GET /session", s.session)
 	inside.HandleFunc("POST /local/save", s.save)
-	inside.HandleFunc("/agent/v1", s.pass)
-	inside.HandleFunc("/agent/v1/", s.pass)
+	inside.HandleFunc("/agent/", s.pass)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		web.Secure(w.Header())
 		// Another name that leads here, and another page that sends something here, are

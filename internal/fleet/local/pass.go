@@ -15,7 +15,7 @@ import (
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.EscapedPath(), "/agent")
 	if within := "/v1/namespaces/" + url.PathEscape(s.options.Namespace) + "/"; path != "/v1" && !strings.HasPrefix(path, within) {
-		fail(w, http.StatusNotFound, "this page is of another network namespace")
+		fail(w, http.StatusNotFound, "this page asks nothing there: it is of the network namespace "+s.options.Namespace)
 		return
 	}
 	to := "http://sluice" + path
