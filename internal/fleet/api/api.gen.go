@@ -67,6 +67,27 @@ func (e Command) Valid() bool {
 	}
 }
 
+// Defines values for DraftFileChange.
+const (
+	DraftAdded   DraftFileChange = "added"
+	DraftChanged DraftFileChange = "changed"
+	DraftRemoved DraftFileChange = "removed"
+)
+
+// Valid indicates whether the value is a known member of the DraftFileChange enum.
+func (e DraftFileChange) Valid() bool {
+	switch e {
+	case DraftAdded:
+		return true
+	case DraftChanged:
+		return true
+	case DraftRemoved:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HostState.
 const (
 	Claimed  HostState = "claimed"
@@ -286,6 +307,53 @@ type BansEvent struct {
 
 // Command defines model for Command.
 type Command string
+
+// Draft defines model for Draft.
+type Draft struct {
+	At time.Time `json:"at"`
+
+	// Bundle on whose texts it was made
+	Bundle int64 `json:"bundle"`
+
+	// By who made it
+	By    string      `json:"by"`
+	Files []DraftFile `json:"files"`
+
+	// Id of the content: another one has another
+	Id string `json:"id"`
+
+	// Opens something passes by it, on some host, that did not pass when it was made
+	Opens bool `json:"opens"`
+
+	// Published the newest bundle, where that has what the draft has
+	Published int64 `json:"published,omitempty,omitzero"`
+
+	// Summary what changed by it when it was made, a line each
+	Summary []string `json:"summary"`
+
+	// Texts not in lists
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
+	Title string            `json:"title,omitempty,omitzero"`
+}
+
+// DraftFile defines model for DraftFile.
+type DraftFile struct {
+	// Before SHA-256 of the file in the bundle; none: it has none
+	Before string          `json:"before,omitempty,omitzero"`
+	Change DraftFileChange `json:"change"`
+
+	// Moved the newest bundle has another text than that on which the draft was made, and not that of the draft
+	Moved bool   `json:"moved,omitempty,omitzero"`
+	Name  string `json:"name"`
+}
+
+// DraftFileChange defines model for DraftFile.Change.
+type DraftFileChange string
+
+// Drafts defines model for Drafts.
+type Drafts struct {
+	Drafts []Draft `json:"drafts"`
+}
 
 // Entry What "sluice-controller audit export" writes as a line.
 type Entry struct {
@@ -630,6 +698,15 @@ type NewAccess struct {
 
 	// Secret its SHA-256 in hexadecimal
 	Secret string `json:"secret"`
+}
+
+// NewDraft defines model for NewDraft.
+type NewDraft struct {
+	// Texts as of PolicyDraft
+	Texts map[string]string `json:"texts"`
+
+	// Title what it is for, in a few words
+	Title string `json:"title,omitempty,omitzero"`
 }
 
 // NewGuest A machine on a host.
@@ -1234,6 +1311,9 @@ type UnbanJSONRequestBody = Lift
 // MissingJSONRequestBody defines body for Missing for application/json ContentType.
 type MissingJSONRequestBody = Hashes
 
+// CreateDraftJSONRequestBody defines body for CreateDraft for application/json ContentType.
+type CreateDraftJSONRequestBody = NewDraft
+
 // PutGuestJSONRequestBody defines body for PutGuest for application/json ContentType.
 type PutGuestJSONRequestBody = NewGuest
 
@@ -1314,6 +1394,18 @@ type ServerInterface interface {
 	// PutBlob Give a blob, which has that SHA-256.
 	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
+	// Drafts List the drafts of the policy, the newest first, without their texts.
+	// (GET /api/v1/drafts)
+	Drafts(w http.ResponseWriter, r *http.Request)
+	// CreateDraft Keep a draft of the policy for whoever signs it, for 90 days. It has no errors. Who has a role for some hosts changes parts alone, and these hosts alone.
+	// (POST /api/v1/drafts)
+	CreateDraft(w http.ResponseWriter, r *http.Request)
+	// RemoveDraft Forget a draft, which is the caller's own, or anybody's for an admin of all hosts.
+	// (DELETE /api/v1/drafts/{id})
+	RemoveDraft(w http.ResponseWriter, r *http.Request, id string)
+	// Draft Give a draft with its texts.
+	// (GET /api/v1/drafts/{id})
+	Draft(w http.ResponseWriter, r *http.Request, id string)
 	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
 	// (GET /api/v1/events)
 	Events(w http.ResponseWriter, r *http.Request, params EventsParams)
@@ -1787,6 +1879,86 @@ func (siw *ServerInterfaceWrapper) PutBlob(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PutBlob(w, r, sha256)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Drafts operation middleware
+func (siw *ServerInterfaceWrapper) Drafts(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Drafts(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateDraft operation middleware
+func (siw *ServerInterfaceWrapper) CreateDraft(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateDraft(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveDraft operation middleware
+func (siw *ServerInterfaceWrapper) RemoveDraft(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveDraft(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Draft operation middleware
+func (siw *ServerInterfaceWrapper) Draft(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Draft(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2824,6 +2996,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/policy", wrapper.Policy)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/policy/check", wrapper.CheckPolicy)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/policy/diff", wrapper.DiffPolicy)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/drafts", wrapper.Drafts)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/drafts", wrapper.CreateDraft)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.RemoveDraft)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.Draft)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m

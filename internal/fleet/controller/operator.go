@@ -53,8 +53,8 @@ func in[T any](w http.ResponseWriter, r *http.Request) (v T, fine bool) {
 	return v, true
 }
 
-// mostWhy is how many characters a reason has that goes into the audit.
-const mostWhy = 1024
+// How many characters a reason has that goes into the audit, and the title of a draft.
+const mostWhy, mostTitle = 1024, 200
 
 // sound says what of a body is wrong whoever asks and whatever fleet.yaml allows: nobody is
 // asked to approve it.
@@ -69,6 +69,10 @@ func sound(body any) error {
 	case *api.NewToken:
 		_, err := usable(*is)
 		return err
+	case *api.NewDraft:
+		if n := utf8.RuneCountInString(is.Title); n > mostTitle {
+			return fmt.Errorf("the title has %d characters, more than %d", n, mostTitle)
+		}
 	case *api.Why:
 		why = is.Why
 	case *api.Approval:

@@ -9,9 +9,9 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/selector"
@@ -88,8 +88,8 @@ func (c *Controller) policyFiles(ctx context.Context, m *trust.Manifest, texts m
 		blob(f.Path, hash, trust.MaxList)
 	}
 	for path, text := range texts {
-		if !filepath.IsLocal(path) || filepath.Clean(path) != path || len(path) > mostPath {
-			return nil, wrong("%.300q is no path of a file in the repository of a fleet, such as parts/10-base.yaml", path)
+		if err := trust.CheckDraftPath(path); err != nil {
+			return nil, wrong("%v", err)
 		}
 		delete(files, path)
 		if text != "" {
@@ -98,9 +98,6 @@ func (c *Controller) policyFiles(ctx context.Context, m *trust.Manifest, texts m
 	}
 	return files, nil
 }
-
-// mostPath is how long the path of a file of a repository may be, in bytes.
-const mostPath = 255
 
 // hostsOf are the hosts that a caller sees, and all, as an inventory has them.
 func (c *Controller) hostsOf(v *view, who caller) (seen, all *inventory.Inventory) {
@@ -145,13 +142,14 @@ type judging struct {
 	before, next *judge.Asked
 }
 
-// judge has somebody's question about a policy answered when it is their turn.
-func (o operator) judged(r *http.Request, texts map[string]string, answer func(*judging) (any, error)) (any, error) {
-	who := as(r)
+// judged has somebody's question about a policy answered, for the hosts that they see, when it is
+// their turn.
+func (o operator) judged(w http.ResponseWriter, r *http.Request, who caller, texts map[string]string, answer func(*judging) (any, error)) (any, error) {
 	m, err := o.published(r.Context())
 	if err != nil {
 		return nil, err
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(judge.Longest + answerTime)) // the socket has none
 	ctx, leave, err := o.judge.Turn(r.Context(), who.Who+"\x00"+who.session)
 	if err != nil {
 		return nil, unjudged(err)
@@ -196,7 +194,7 @@ func (o operator) CheckPolicy(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
-	out, err := o.judged(r, asked.Texts, func(is *judging) (any, error) {
+	out, err := o.judged(w, r, as(r), asked.Texts, func(is *judging) (any, error) {
 		found, err := o.judge.Check(is, is.next, nil)
 		if err != nil {
 			return nil, err
@@ -226,7 +224,7 @@ func (o operator) DiffPolicy(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
-	out, err := o.judged(r, asked.Texts, func(is *judging) (any, error) { return o.diff(is) })
+	out, err := o.judged(w, r, as(r), asked.Texts, func(is *judging) (any, error) { return o.diff(is) })
 	o.done(w, out, err)
 }
 

@@ -156,7 +156,7 @@ func TestPolicyCheck(t *testing.T) {
 	if is := check(f.logged("otto"), mail); len(findings(t, is)) != 0 || len(is.Classes) != 1 || is.Classes[0].Name != "host db-1" {
 		t.Errorf("who sees one host: %q, %+v", findings(t, is), is.Classes)
 	}
-	for _, path := range []string{"", "/etc/passwd", "../x.yaml", "a/../b.yaml", "parts//x.yaml", strings.Repeat("a", 256)} {
+	for _, path := range []string{"", "/etc/passwd", "../x.yaml", "a/../b.yaml", ".git/config"} {
 		if _, err := f.client.CheckPolicy(t.Context(), api.PolicyDraft{Texts: map[string]string{path: "x"}}); kind(err) != wire.KindBadRequest {
 			t.Errorf("%q: %v", path, err)
 		}
@@ -201,5 +201,98 @@ func TestPolicyDiff(t *testing.T) {
 	_, err := f.client.DiffPolicy(t.Context(), api.PolicyDraft{Texts: map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\ninput: {rules: [allow htpp]}\n"}})
 	if kind(err) != wire.KindBadRequest || !strings.Contains(err.Error(), "parts/60-web.yaml:3:23: unknown service") {
 		t.Errorf("a draft with errors: %v", err)
+	}
+}
+
+// TestDrafts: a draft is kept with what it changes, under the id of its content, until its owner or
+// an admin removes it; who has a role for some hosts changes these alone.
+func TestDrafts(t *testing.T) {
+	t.Parallel()
+	f := policies(t)
+	token := func(name string, role api.Role, hosts string) *api.Client {
+		t.Helper()
+		secret, _, err := f.access(f.client, name, role, hosts)
+		ok(t, err)
+		return f.elsewhere(secret)
+	}
+	all, db, viewer := token("all", api.Operator, ""), token("db", api.Operator, "role=db"), token("viewer", api.Viewer, "")
+	web := "version: 1\nhosts: role=web\ninput: {rules: [allow https, allow smtp]}\n"
+	same := "version: 1\nhosts: role=db\ninput: {rules: [allow postgresql from web]}\n"
+	d, err := all.CreateDraft(t.Context(), api.NewDraft{Title: "mail", Texts: map[string]string{"parts/60-web.yaml": web, "parts/50-db.yaml": same, "parts/70.yaml": "version: 1\n", "banned.txt": ""}})
+	if kind(err) != wire.KindBadRequest || !strings.Contains(err.Error(), "banned.txt") {
+		t.Errorf("a draft with errors: %+v, %v", d, err)
+	}
+	d, err = all.CreateDraft(t.Context(), api.NewDraft{Title: "mail", Texts: map[string]string{"parts/60-web.yaml": web, "parts/50-db.yaml": same, "parts/70.yaml": "version: 1\n"}})
+	ok(t, err)
+	if got := fmt.Sprint(d.Title, d.By, d.Bundle, d.Opens, d.Summary, len(d.Files), d.Files[0].Name, d.Files[0].Change, d.Files[1].Name, d.Files[1].Change, d.Published); got != "mailtoken:all1 true [2 web hosts: opens tcp/25 to all but banned] 2parts/60-web.yamlchangedparts/70.yamladded0" {
+		t.Error(got)
+	}
+	again, err := all.CreateDraft(t.Context(), api.NewDraft{Title: "once more", Texts: map[string]string{"parts/60-web.yaml": web, "parts/70.yaml": "version: 1\n"}})
+	if err != nil || again.Id != d.Id || again.Title != "mail" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	got, err := viewer.Draft(t.Context(), d.Id)
+	if err != nil || got.Texts["parts/60-web.yaml"] != web || len(got.Texts) != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for what, err := range map[string]error{
+		"a viewer drafts": func() error {
+			_, err := viewer.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"parts/80.yaml": "version: 1\n"}})
+			return err
+		}(),
+		"a viewer removes": viewer.RemoveDraft(t.Context(), d.Id),
+		"fleet.yaml by some": func() error {
+			_, err := db.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"fleet.yaml": f.text + "# x\n"}})
+			return err
+		}(),
+		"of others": func() error {
+			_, err := db.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"parts/60-web.yaml": web}})
+			return err
+		}(),
+		"of all": func() error {
+			_, err := db.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"parts/70.yaml": "version: 1\ninput: {rules: [allow ntp]}\n"}})
+			return err
+		}(),
+	} {
+		if kind(err) != wire.KindRole {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, draft := range map[string]api.NewDraft{
+		"nothing":      {Texts: map[string]string{}},
+		"no change":    {Texts: map[string]string{"parts/50-db.yaml": same}},
+		"a long title": {Title: strings.Repeat("x", 201), Texts: map[string]string{"parts/60-web.yaml": web}},
+		"a bad path":   {Texts: map[string]string{".git/hooks/x.txt": "x"}},
+	} {
+		if _, err := all.CreateDraft(t.Context(), draft); kind(err) != wire.KindBadRequest {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := db.Draft(t.Context(), d.Id); kind(err) != wire.KindNotFound {
+		t.Errorf("a draft of others: %v", err)
+	}
+	own, err := db.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"parts/50-db.yaml": "version: 1\nhosts: role=db\ninput: {rules: [allow postgresql]}\n"}})
+	ok(t, err)
+	count := func(c *api.Client) int {
+		t.Helper()
+		is, err := c.Drafts(t.Context())
+		ok(t, err)
+		return len(is.Drafts)
+	}
+	if count(db) != 1 || count(all) != 2 || count(viewer) != 2 {
+		t.Errorf("%d, %d, %d", count(db), count(all), count(viewer))
+	}
+	if err := all.RemoveDraft(t.Context(), own.Id); kind(err) != wire.KindRole {
+		t.Errorf("an operator removes another's: %v", err)
+	}
+	ok(t, db.RemoveDraft(t.Context(), own.Id))
+	ok(t, f.client.RemoveDraft(t.Context(), d.Id))
+	if err := f.client.RemoveDraft(t.Context(), d.Id); kind(err) != wire.KindNotFound || count(all) != 0 {
+		t.Errorf("%v", err)
+	}
+	for what, n := range map[string]int{"draft.create": 2, "draft.remove": 2} {
+		if got := f.audited(what); got != n {
+			t.Errorf("%s: %d", what, got)
+		}
 	}
 }

@@ -27,6 +27,9 @@ func (c *Controller) pruneHourly(ctx context.Context) {
 		if err := c.Store.PruneRequests(ctx); err != nil && ctx.Err() == nil {
 			c.Note(fmt.Errorf("remove old requests from the database: %w", err))
 		}
+		if err := c.Store.PruneDrafts(ctx); err != nil && ctx.Err() == nil {
+			c.Note(fmt.Errorf("remove old drafts from the database: %w", err))
+		}
 		if err := c.pruneNotices(ctx); err != nil && ctx.Err() == nil {
 			c.Note(fmt.Errorf("remove old notices from the database: %w", err))
 		}

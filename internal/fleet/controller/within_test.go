@@ -20,7 +20,7 @@ import (
 )
 
 // within is an operation as it is asked for, in which ENV stands for the hosts of a role or for
-// others, and FACTS, BAN, ALLOW, LATE, LATER, ORDER and SECRET for what is theirs.
+// others, and FACTS, DRAFT, BAN, ALLOW, LATE, LATER, ORDER and SECRET for what is theirs.
 type within struct {
 	operation, path, body string
 	// Where no ENV is asked for: what an answer has for who sees all, ENV unless given, and the same
@@ -54,6 +54,10 @@ var withins = []within{
 	{operation: "checkPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\n"}}`, all: "web-ENV", own: "web-ENV"},
 	{operation: "diffPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\ninput: {rules: [allow ssh]}\n"}}`, all: "web-ENV", own: "web-ENV"},
 
+	{operation: "drafts", all: "DRAFT", own: "DRAFT"},
+	{operation: "draft", path: "/DRAFT"},
+	{operation: "createDraft", body: `{"texts": {"parts/70-new.yaml": "version: 1\nhosts: env=ENV\ninput: {rules: [allow ntp]}\n"}}`},
+	{operation: "removeDraft", path: "/DRAFT"},
 	{operation: "ban", body: `{"hosts": "env=ENV", "for-seconds": 3600, "entries": [{"what": "203.0.113.9"}]}`, narrowed: true},
 	{operation: "unban", body: `{"hosts": "env=ENV", "what": ["203.0.113.1-203.0.113.2"]}`},
 	{operation: "allow", body: `{"hosts": "env=ENV", "for-seconds": 3600, "entries": [{"what": "198.51.100.9"}]}`, narrowed: true},
@@ -117,7 +121,7 @@ roll-out: {stages: [100%], settle: none}
 		return f.controller.events.hosts != nil
 	})
 
-	words := map[string][]string{"absent": {"ENV", "absent", "FACTS", wire.Hash([]byte("absent")), "BAN", "absent", "ALLOW", "absent", "LATER", "absent", "LATE", "absent", "ORDER", "e30="}}
+	words := map[string][]string{"absent": {"DRAFT", "absent", "ENV", "absent", "FACTS", wire.Hash([]byte("absent")), "BAN", "absent", "ALLOW", "absent", "LATER", "absent", "LATE", "absent", "ORDER", "e30="}}
 	for i, env := range envs {
 		host, own := "web-"+env, map[string]string{"env": env}
 		a, err := f.join(host, f.token(own, 1))
@@ -151,7 +155,10 @@ roll-out: {stages: [100%], settle: none}
 		}
 		order, err := trust.SealLabels(trust.LabelOrder{Fleet: "example.net", Host: host, Number: time.Now().UnixMilli(), Expires: time.Now().Add(time.Hour), Labels: own}, f.policy)
 		ok(t, err)
-		words[env] = []string{"ENV", env, "FACTS", wire.Hash(facts), "BAN", banned.Written[0].Id, "ALLOW", allowed.Written[0].Id, "LATER", late["later"], "LATE", late["late"], "ORDER", base64.StdEncoding.EncodeToString(order)}
+		by := f.elsewhere(map[string]string{"shown": otto, "hidden": erika}[env])
+		draft, err := by.CreateDraft(ctx, api.NewDraft{Title: env, Texts: map[string]string{"parts/70-" + env + ".yaml": "version: 1\nhosts: env=" + env + "\ninput: {rules: [allow https]}\n"}})
+		ok(t, err)
+		words[env] = []string{"DRAFT", draft.Id, "ENV", env, "FACTS", wire.Hash(facts), "BAN", banned.Written[0].Id, "ALLOW", allowed.Written[0].Id, "LATER", late["later"], "LATE", late["late"], "ORDER", base64.StdEncoding.EncodeToString(order)}
 	}
 	publish() // so that there is a roll-out of these hosts
 	f.until("it is done", func() bool {

@@ -13,6 +13,7 @@
 //	access     who may ask the controller: tokens, links, sessions, by their hashes
 //	live_list  what lists hold that the controller keeps live
 //	living     the log of bans and allows, in an order of its own; ban: what it comes to
+//	draft      texts that somebody proposes in the place of a bundle's
 //	rollout    plan and state ─▶ bundle
 //	desired    host ─▶ bundle, rollout
 //

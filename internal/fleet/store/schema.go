@@ -293,6 +293,17 @@ create table lifted (
 create index lifted_at on lifted (at);
 `, `
 alter table access add column used bigint not null default 0;
+`, `
+create table draft (
+	id text not null primary key,
+	title text not null,
+	who text not null,
+	made bigint not null,
+	bundle bigint not null,
+	body text not null,
+	texts text not null
+);
+create index draft_made on draft (made);
 `}
 
 // schemaTable has one row, the version of the tables.

@@ -708,6 +708,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/drafts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the drafts of the policy, the newest first, without their texts. */
+        get: operations["drafts"];
+        put?: never;
+        /** Keep a draft of the policy for whoever signs it, for 90 days. It has no errors. Who has a role for some hosts changes parts alone, and these hosts alone. */
+        post: operations["createDraft"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/drafts/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Give a draft with its texts. */
+        get: operations["draft"];
+        put?: never;
+        post?: never;
+        /** Forget a draft, which is the caller's own, or anybody's for an admin of all hosts. */
+        delete: operations["removeDraft"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1021,6 +1057,54 @@ export interface components {
             column?: number;
             /** @description the line as it stands, or what always holds */
             text: string;
+        };
+        NewDraft: {
+            /** @description what it is for, in a few words */
+            title?: string;
+            /** @description as of PolicyDraft */
+            texts: {
+                [key: string]: string;
+            };
+        };
+        Drafts: {
+            drafts: components["schemas"]["Draft"][];
+        };
+        Draft: {
+            /** @description of the content: another one has another */
+            id: string;
+            title?: string;
+            /** @description who made it */
+            by: string;
+            /** Format: date-time */
+            at: string;
+            /**
+             * Format: int64
+             * @description on whose texts it was made
+             */
+            bundle: number;
+            files: components["schemas"]["DraftFile"][];
+            /** @description something passes by it, on some host, that did not pass when it was made */
+            opens: boolean;
+            /** @description what changed by it when it was made, a line each */
+            summary: string[];
+            /**
+             * Format: int64
+             * @description the newest bundle, where that has what the draft has
+             */
+            published?: number;
+            /** @description not in lists */
+            texts?: {
+                [key: string]: string;
+            };
+        };
+        DraftFile: {
+            name: string;
+            /** @enum {string} */
+            change: "added" | "changed" | "removed";
+            /** @description SHA-256 of the file in the bundle; none: it has none */
+            before?: string;
+            /** @description the newest bundle has another text than that on which the draft was made, and not that of the draft */
+            moved?: boolean;
         };
         /** @description As the agents' interface has it. */
         Failure: {
@@ -2802,6 +2886,100 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["PolicyDiff"];
                 };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    drafts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All, for who sees all hosts; else the caller's own. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Drafts"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    createDraft: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewDraft"];
+            };
+        };
+        responses: {
+            /** @description The draft, or the one of the same content that there was. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Draft"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    draft: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The draft. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Draft"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    removeDraft: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
