@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -35,8 +36,6 @@ type Stream interface {
 	Receive(ctx context.Context) (*wire.Message, error)
 	Ping(ctx context.Context) error
 	Cut()
-	// Level is that of the protocol.
-	Level() int
 }
 
 // Engine brings policies into force, as commands do. A *RefusedError of Apply says that the
@@ -136,6 +135,8 @@ type Member struct {
 	Note        func(error)
 	Times       Times
 	Clock       func() time.Time // the host's, by which signatures and certificates are judged; nil: [Now]
+	// Answers is the agent's own interface, as far as its file lets the fleet ask it.
+	Answers http.Handler
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
 	// Relabel writes down the labels that the host has from now on, instead of Labels.

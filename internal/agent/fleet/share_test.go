@@ -114,16 +114,6 @@ func TestLimitBans(t *testing.T) {
 			if n := len(s.limited); n != len(many) {
 				t.Errorf("%d of %d were told", n, len(many))
 			}
-			s.limited = nil
-			s.level = wire.LevelLimitBans - 1
 		})
-
-		// A controller of before is told nothing.
-		s.cutAll()
-		has("203.0.113.10/32")
-		is(5*time.Minute, "[]")
-		s.set(func() { s.level = wire.Level })
-		s.cutAll()
-		is(time.Minute, "[203.0.113.10/32]")
 	})
 }

@@ -95,9 +95,10 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 	nudge(m.lives.tell)
 	parts.Go(func() { end(m.tellLiving(ctx, s)) })
 	parts.Go(func() { end(m.ping(ctx, s)) })
-	if s.Level() >= wire.LevelLimitBans {
-		parts.Go(func() { end(m.share(ctx, s)) })
-	}
+	parts.Go(func() { end(m.share(ctx, s)) })
+	asked := &questions{}
+	defer asked.wait.Wait() // behind the end of ctx
+	defer end(nil)
 	defer context.AfterFunc(ctx, s.Cut)()
 	for first := true; ; first = false {
 		in, err := s.Receive(ctx)
@@ -114,7 +115,7 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 		if first {
 			m.reached()
 		}
-		if err := m.hear(ctx, in, s); err != nil {
+		if err := m.hear(ctx, in, s, asked); err != nil {
 			end(err)
 			return err
 		}
@@ -214,7 +215,7 @@ func (m *Member) ping(ctx context.Context, s Stream) error {
 }
 
 // hear does what a message asks for.
-func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream) error {
+func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream, asked *questions) error {
 	switch {
 	case in.Refused != nil:
 		return in.Refused
@@ -228,7 +229,11 @@ func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream) error {
 		m.take(in.Desired)
 	case in.Live != nil:
 		m.lives.hear(in.Live)
-	case in.Ask != nil && in.Ask.What == wire.QuestionFacts:
+	case in.Question != nil:
+		return asked.begin(ctx, m, s, in.Question)
+	case in.Pace != nil:
+		asked.pace(in.Pace)
+	case in.Ask != nil && in.Ask.What == wire.AskedFacts:
 		facts, err := m.Engine.Facts(ctx)
 		if err != nil {
 			m.note(fmt.Errorf("the facts of the host cannot be told to the fleet: %w", err))

@@ -37,10 +37,12 @@ const (
 // Options are what the hub calls. Calls for one host come one at a time, and hold up what
 // this host says next.
 type Options struct {
-	Joined  func(host string, hello *wire.Hello, level int) // of the protocol
-	Said    func(host string, m *wire.Message)
-	Left    func(host string)
-	Claimed func(host string, by, has netip.Addr) // a second agent was refused, which has the same key
+	Joined func(host string, hello *wire.Hello, level int) // of the protocol
+	Said   func(host string, m *wire.Message)
+	// Answered says whether a piece of an answer was waited for. One that was not counts as said.
+	Answered func(host string, a *wire.Piece) bool
+	Left     func(host string)
+	Claimed  func(host string, by, has netip.Addr) // a second agent was refused, which has the same key
 }
 
 // Hub keeps the streams.
@@ -84,6 +86,7 @@ type seat struct {
 	writing bool
 	live    [][]byte // in their order
 	follows bool     // what is told to all by LiveAll
+	asked   [][]byte // in their order
 }
 
 // Serve is the life of a stream, of the host that its certificate names. It returns why the
@@ -108,12 +111,17 @@ func (h *Hub) Serve(conn *wire.Conn, host string, from netip.Addr) error {
 		if err != nil {
 			return err
 		}
+		if m.Answer != nil && h.options.Answered != nil && h.options.Answered(host, m.Answer) {
+			continue
+		}
 		if !said.Allow() {
 			refused := &wire.Failure{Text: fmt.Sprintf("%s says more than %d messages a second", host, mostSaid), Kind: wire.KindBusy}
 			refuse(conn, refused)
 			return refused
 		}
-		h.options.Said(host, m)
+		if m.Answer == nil {
+			h.options.Said(host, m)
+		}
 	}
 }
 
@@ -293,8 +301,33 @@ func (s *seat) take() []byte {
 		}
 		return message
 	}
+	if len(s.asked) > 0 {
+		message := s.asked[0]
+		s.asked = s.asked[1:]
+		return message
+	}
 	s.writing = false
 	return nil
+}
+
+// mostAsked is how many questions, and words on how their answers go on, wait for an agent.
+const mostAsked = 256
+
+// Question tells a host what it is asked, behind all else, in the order of the calls. It says
+// whether the host is connected and keeps up.
+func (h *Hub) Question(host string, message []byte) bool {
+	s := h.seat(host)
+	if s == nil {
+		return false
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if len(s.asked) >= mostAsked {
+		return false
+	}
+	s.asked = append(s.asked, message)
+	s.wake()
+	return true
 }
 
 // mostLive is how many messages of bans and allows wait for an agent.

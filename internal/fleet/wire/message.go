@@ -16,13 +16,13 @@ import (
 
 // Level is that of the protocol that this program speaks, and Levels are those that it
 // understands, the highest first.
-const Level = 2
+const Level = 3
 
-// Levels are Level and the one before, which lacks limit-bans.
+// Levels are Level and the one before, which lacks questions.
 var Levels = []int{Level, Level - 1}
 
-// LevelLimitBans is the first that has limit-bans.
-const LevelLimitBans = 2
+// LevelQuestions is the first that has question, pace and answer.
+const LevelQuestions = 3
 
 // Port is where a controller listens for agents, in TCP.
 const Port = 7443
@@ -47,8 +47,16 @@ const (
 	MostBlob           = 256 << 20
 	MostPushed         = 64 << 10 // a blob that comes with what is desired
 	MostBlobs          = mostItems
-	MostLimitBans      = 1000 // of a message
+	MostLimitBans      = 1000     // of a message
+	MostQuestion       = 1 << 20  // the body of a question
+	MostPiece          = 64 << 10 // of an answer
 )
+
+// Pieces is how many of an answer are under way before its reader has read one.
+const Pieces = 4
+
+// MostQuestions is how many of one stream are answered at once.
+const MostQuestions = 16
 
 // Most of what openapi.yaml bounds.
 const (
@@ -70,6 +78,8 @@ const (
 	mostRequest  = 16 << 10
 	mostSeconds  = 24 * 60 * 60
 	mostDrain    = 60 * 60
+	mostPath     = 2048
+	mostStatus   = 599
 )
 
 func (f *Failure) Error() string { return f.Text }
@@ -127,7 +137,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Answer != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -137,7 +147,7 @@ func (m *Message) kinds() int {
 
 // FromAgent says that an agent sends it.
 func (m *Message) FromAgent() bool {
-	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil
+	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil || m.Answer != nil
 }
 
 // Check says what is wrong with it: what openapi.yaml does not allow.
@@ -166,6 +176,12 @@ func (m *Message) Check() error {
 		is, name = m.Live, "live"
 	case m.Ask != nil:
 		is, name = m.Ask, "ask"
+	case m.Question != nil:
+		is, name = m.Question, "question"
+	case m.Pace != nil:
+		is, name = m.Pace, "pace"
+	case m.Answer != nil:
+		is, name = m.Answer, "answer"
 	case m.Drain != nil:
 		is, name = m.Drain, "drain"
 	case m.Refused != nil:
@@ -250,10 +266,7 @@ func roots(rs [][]byte) error {
 
 // Check says what openapi.yaml does not allow.
 func (d *Desired) Check() error {
-	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), number("since", d.Since), bound("labels", len(d.Labels), mostMetadata))
-	if d.ConfirmSeconds < 0 || d.ConfirmSeconds > mostSeconds {
-		err = errors.Join(err, fmt.Errorf("confirm-seconds is %d, not one of 0 to %d", d.ConfirmSeconds, mostSeconds))
-	}
+	err := errors.Join(d.Order.Check(), number("bundle", d.Bundle), number("rollout", d.Rollout), number("since", d.Since), bound("labels", len(d.Labels), mostMetadata), within("confirm-seconds", d.ConfirmSeconds, mostSeconds))
 	if f := d.Prefetch; f != nil && (f.Bundle < 1 || f.Rollout < 1) {
 		err = errors.Join(err, fmt.Errorf("prefetch: there is no bundle %d of roll-out %d", f.Bundle, f.Rollout))
 	}
@@ -314,11 +327,41 @@ func (a *Ask) Check() error {
 }
 
 // Check says what openapi.yaml does not allow.
-func (d *Drain) Check() error {
-	if d.WithinSeconds < 0 || d.WithinSeconds > mostDrain {
-		return fmt.Errorf("within-seconds is %d, not one of 0 to %d", d.WithinSeconds, mostDrain)
+func (q *Question) Check() error {
+	err := errors.Join(question(q.Id), text("path", q.Path, 1, mostPath), text("query", q.Query, 0, mostText), text("accept", q.Accept, 0, mostShort), bound("body", len(q.Body), MostQuestion))
+	if !q.Method.Valid() {
+		err = errors.Join(err, fmt.Errorf("there is no method %.40q", q.Method))
+	}
+	return first(err)
+}
+
+// Check says what openapi.yaml does not allow.
+func (p *Pace) Check() error {
+	return first(errors.Join(question(p.Id), within("pieces", p.Pieces, Pieces)))
+}
+
+// Check says what openapi.yaml does not allow.
+func (a *Piece) Check() error {
+	return first(errors.Join(question(a.Id), within("status", a.Status, mostStatus), text("type", a.Type, 0, mostShort), bound("body", len(a.Body), MostPiece)))
+}
+
+func question(id int64) error {
+	if id < 1 {
+		return fmt.Errorf("there is no question %d", id)
 	}
 	return nil
+}
+
+func within(name string, n, most int) error {
+	if n < 0 || n > most {
+		return fmt.Errorf("%s is %d, not one of 0 to %d", name, n, most)
+	}
+	return nil
+}
+
+// Check says what openapi.yaml does not allow.
+func (d *Drain) Check() error {
+	return within("within-seconds", d.WithinSeconds, mostDrain)
 }
 
 // Check says what openapi.yaml does not allow.

@@ -37,6 +37,9 @@ var whole = map[string]struct {
 	"LiveList":    {&Desired{}, `{"lists": [{"name": "a", "envelope": "YQ=="}]}`},
 	"ListReport":  {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
 	"Ask":         {&Ask{}, `{"what": "facts"}`},
+	"Question":    {&Question{}, `{"id": 1, "method": "GET", "path": "/v1"}`},
+	"Pace":        {&Pace{}, `{"id": 1}`},
+	"Piece":       {&Piece{}, `{"id": 1}`},
 	"Drain":       {&Drain{}, `{}`},
 	"Enrol":       {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
 	"Enrolled":    {&Enrolled{}, `{"fleet": "example.net", "host": "web-1", "certificate": "pem"}`},
@@ -227,6 +230,12 @@ func fresh(c Checker) Checker {
 		return &LimitBans{}
 	case *Ask:
 		return &Ask{}
+	case *Question:
+		return &Question{}
+	case *Pace:
+		return &Pace{}
+	case *Piece:
+		return &Piece{}
 	case *Drain:
 		return &Drain{}
 	case *Enrol:
@@ -283,7 +292,7 @@ func TestOrder(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	t.Parallel()
-	for _, m := range []*Message{{}, {Ask: &Ask{What: QuestionFacts}, Drain: &Drain{}}, {Report: &Report{State: "other"}}} {
+	for _, m := range []*Message{{}, {Ask: &Ask{What: AskedFacts}, Drain: &Drain{}}, {Report: &Report{State: "other"}}} {
 		if text, err := Encode(m); err == nil {
 			t.Errorf("%s is a message", text)
 		}
@@ -292,11 +301,12 @@ func TestEncodeRefuses(t *testing.T) {
 
 // FuzzDecode: whatever is taken can be sent again, and is the same.
 func FuzzDecode(f *testing.F) {
-	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Drain"} {
+	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Drain"} {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))
 	f.Add([]byte(`{"limit-bans": ` + whole["LimitBans"].text + `}`))
+	f.Add([]byte(`{"answer": {"id": 1, "status": 200, "body": "YQ=="}}`))
 	f.Add([]byte(`{"live-applied": ` + whole["NotLive"].text + `}`))
 	f.Add([]byte(`{"newer": {}}`))
 	f.Add([]byte(`{"ask": {"what": "facts"}} {}`))

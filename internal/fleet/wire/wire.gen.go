@@ -10,6 +10,21 @@ import (
 	"net/netip"
 )
 
+// Defines values for Asked.
+const (
+	AskedFacts Asked = "facts"
+)
+
+// Valid indicates whether the value is a known member of the Asked enum.
+func (e Asked) Valid() bool {
+	switch e {
+	case AskedFacts:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Kind.
 const (
 	KindBadRequest    Kind = "bad-request"
@@ -58,15 +73,18 @@ func (e Kind) Valid() bool {
 	}
 }
 
-// Defines values for Question.
+// Defines values for Method.
 const (
-	QuestionFacts Question = "facts"
+	GET  Method = "GET"
+	POST Method = "POST"
 )
 
-// Valid indicates whether the value is a known member of the Question enum.
-func (e Question) Valid() bool {
+// Valid indicates whether the value is a known member of the Method enum.
+func (e Method) Valid() bool {
 	switch e {
-	case QuestionFacts:
+	case GET:
+		return true
+	case POST:
 		return true
 	default:
 		return false
@@ -111,8 +129,11 @@ func (e State) Valid() bool {
 
 // Ask defines model for Ask.
 type Ask struct {
-	What Question `json:"what"`
+	What Asked `json:"what"`
 }
+
+// Asked defines model for Asked.
+type Asked string
 
 // Desired What a host is to run.
 type Desired struct {
@@ -323,7 +344,9 @@ type Living struct {
 
 // Message One message of a stream. It has one of these. The first message of an agent is hello.
 type Message struct {
-	Ask *Ask `json:"ask,omitempty"`
+	// Answer A piece of an answer.
+	Answer *Piece `json:"answer,omitempty"`
+	Ask    *Ask   `json:"ask,omitempty"`
 
 	// Desired What a host is to run.
 	Desired *Desired `json:"desired,omitempty"`
@@ -345,7 +368,13 @@ type Message struct {
 
 	// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
 	LiveApplied *LiveApplied `json:"live-applied,omitempty"`
-	Refused     *Failure     `json:"refused,omitempty"`
+
+	// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as it is told.
+	Pace *Pace `json:"pace,omitempty"`
+
+	// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file lets the fleet ask them.
+	Question *Question `json:"question,omitempty"`
+	Refused  *Failure  `json:"refused,omitempty"`
 
 	// Report Where a host is.
 	Report *Report `json:"report,omitempty"`
@@ -353,6 +382,9 @@ type Message struct {
 	// Trust The metadata of The Update Framework, as it was signed.
 	Trust *Trust `json:"trust,omitempty"`
 }
+
+// Method defines model for Method.
+type Method string
 
 // NotLive defines model for NotLive.
 type NotLive struct {
@@ -367,6 +399,35 @@ type Order struct {
 
 	// Revision of the controllers' database
 	Revision int64 `json:"revision,omitempty,omitzero"`
+}
+
+// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as it is told.
+type Pace struct {
+	// Cancel nobody waits for it any more
+	Cancel bool `json:"cancel,omitempty,omitzero"`
+
+	// Id of the question
+	Id int64 `json:"id"`
+
+	// Pieces how many more it may send
+	Pieces int `json:"pieces,omitempty,omitzero"`
+}
+
+// Piece A piece of an answer.
+type Piece struct {
+	Body []byte `json:"body,omitempty,omitzero"`
+
+	// Id of the question
+	Id int64 `json:"id"`
+
+	// Last nothing follows
+	Last bool `json:"last,omitempty,omitzero"`
+
+	// Status that of HTTP, in the first piece
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Type the Content-Type of HTTP, in the first piece
+	Type string `json:"type,omitempty,omitzero"`
 }
 
 // Prefetch defines model for Prefetch.
@@ -385,8 +446,22 @@ type Probe struct {
 	Probe string `json:"probe"`
 }
 
-// Question defines model for Question.
-type Question string
+// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file lets the fleet ask them.
+type Question struct {
+	// Accept the header of HTTP
+	Accept string `json:"accept,omitempty,omitzero"`
+	Body   []byte `json:"body,omitempty,omitzero"`
+
+	// Id by which answers are told apart, of this stream
+	Id     int64  `json:"id"`
+	Method Method `json:"method"`
+
+	// Path of the agent's interface, escaped as in a URL
+	Path string `json:"path"`
+
+	// Query as in a URL
+	Query string `json:"query,omitempty,omitzero"`
+}
 
 // Renew defines model for Renew.
 type Renew struct {
