@@ -56,6 +56,7 @@ type Agent struct {
 	Named      func(name string) (*Site, error)
 	// Who may ask, beside root.
 	MayRead, MayChange config.IDs
+	Questions          config.Questions // that the fleet may ask
 	// Whether lists are refreshed when due, and of whom newer country data are asked for, how
 	// often.
 	Lists      bool
@@ -82,6 +83,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	a.scraper = &scraper{spaces: &a.spaces, note: a.note}
+	s := a.newServer(here)
+	h := s.http()
+	a.spaces.answers = s.byFleet(h.Handler)
 	// They outlive who asks them.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	var taken *apply.TakenError
@@ -120,7 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		}
 		defer free()
-		a.serve(ctx, here, l)
+		a.serve(ctx, h, l)
 	})
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -106,7 +106,7 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 		return nil, err
 	}
 	return &fleet.Member{
-		Dir: dir, Host: is.Host, Labels: is.Labels, Enrolled: is.Enrolled, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew,
+		Dir: dir, Host: is.Host, Labels: is.Labels, Enrolled: is.Enrolled, Trust: believed, Controllers: n, Engine: e, Renew: n.Renew, Answers: s.all.answers,
 		Relabel: func(labels map[string]string) error {
 			is, err := s.Host.Membership()
 			if is == nil || err != nil {

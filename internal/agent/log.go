@@ -89,7 +89,7 @@ func (r *readers) take(user uint32) (free func(), err error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	switch {
-	case r.of[user] >= r.ofUser:
+	case r.of[user] >= r.ofUser && user != fleetUser: // who asks by a fleet are several
 		return nil, refused(api.Busy, "the same user is %s %d times already", r.what, r.ofUser)
 	case user != 0 && r.all >= r.most:
 		return nil, refused(api.Busy, "%d others are %s", r.most, r.what)

@@ -87,7 +87,7 @@ func (s *server) About(w http.ResponseWriter, r *http.Request) {
 		}
 		sorting.By(out.NotServed, func(a, b api.NotServedNamespace) int { return strings.Compare(a.Namespace, b.Namespace) })
 	}
-	out.You = api.You{User: apply.UserName(int(q.peer.UID)), May: api.YouMay(s.may(q.peer).String())}
+	out.You = api.You{User: userName(q.peer.UID), May: api.YouMay(s.may(q.peer).String())}
 	s.answer(w, r).End(out, nil)
 }
 

@@ -13,7 +13,6 @@ import (
 	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
 	"sluice/internal/base/tell"
-	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/peer"
 )
 
@@ -48,9 +47,9 @@ func (r *refusals) add(p *peer.Peer, of refusal) {
 	if r.tell == nil || !r.counted(p.UID) {
 		return
 	}
-	who := apply.UserName(int(p.UID))
+	who := userName(p.UID)
 	text := "user " + who
-	if name := p.Name(); name != "" {
+	if name := p.Name(); name != "" && p.UID != fleetUser {
 		text += fmt.Sprintf(" (%s, process %d)", name, p.PID)
 	}
 	text += ": "
@@ -87,7 +86,7 @@ func (r *refusals) over(uid uint32) {
 	delete(r.users, uid)
 	r.mutex.Unlock()
 	if left > 0 {
-		who := apply.UserName(int(uid))
+		who := userName(uid)
 		r.tell(alert.Refused, fmt.Sprintf("user %s: %d more were refused in %s", who, left, r.every),
 			map[string]string{"USER": who, "UID": strconv.Itoa(int(uid)), "MORE": strconv.Itoa(left)})
 	}

@@ -58,6 +58,8 @@ type server struct {
 	spaces              *spaces
 	version             string
 	here                *netns.Namespace // the agent's own
+	ownName             string           // of its space
+	fleetMay            config.Questions
 	reads               config.IDs
 	changes             config.IDs
 	peerOf              func(net.Conn) (*peer.Peer, error)
@@ -78,9 +80,9 @@ type server struct {
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
 	s := &server{
-		spaces: &a.spaces, version: a.Host.Version, here: here,
+		spaces: &a.spaces, version: a.Host.Version, here: here, ownName: a.name(),
 		workers: [...]chan struct{}{read: make(chan struct{}, readWorkers), change: make(chan struct{}, mostWorkers-1), all: make(chan struct{}, mostWorkers)},
-		reads:   a.MayRead, changes: a.MayChange,
+		reads:   a.MayRead, changes: a.MayChange, fleetMay: a.Questions,
 		refusals: refusals{every: refusalsTime},
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
@@ -98,8 +100,7 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 }
 
 // serve answers until the context ends.
-func (a *Agent) serve(ctx context.Context, here *netns.Namespace, l net.Listener) {
-	h := a.newServer(here).http()
+func (a *Agent) serve(ctx context.Context, h *http.Server, l net.Listener) {
 	h.ErrorLog = log.New(noted(a.note), "", 0)
 	ended := make(chan struct{})
 	go func() {
@@ -193,6 +194,8 @@ func (s *server) may(p *peer.Peer) right {
 	switch {
 	case p.UID == 0:
 		return all
+	case p.UID == fleetUser && s.fleetMay != config.None:
+		return read
 	case s.changes.Has(p.UID, groups...):
 		return change
 	case s.reads.Has(p.UID, groups...):
@@ -261,6 +264,9 @@ func (q *request) judge(routed bool) (err error) {
 	if !routed || !served {
 		return refused(api.NotServed, "the agent does not serve %s %.100q", q.Method, q.URL.Path)
 	}
+	if q.ofFleet() && !q.fleetMay.Allow(private[q.Pattern]) {
+		return notForFleet(q.fleetMay)
+	}
 	if q.peer == nil || q.may(q.peer) < o.right {
 		if o.right == change {
 			return noChange()
@@ -281,6 +287,9 @@ func (q *request) judge(routed bool) (err error) {
 
 // meant finds the space, and refuses what is of another state than the agent's.
 func (q *request) meant(name string) error {
+	if name == own && q.ofFleet() {
+		name = q.ownName
+	}
 	s, err := q.spaces.of(name)
 	switch {
 	case err != nil:
@@ -291,7 +300,7 @@ func (q *request) meant(name string) error {
 		return refused(api.OtherState, "the agent keeps its state in %s", s.Host.State)
 	case q.State != "" && !q.sameState():
 		return refused(api.OtherState, "for the caller %s is another folder than for the agent", q.State)
-	case name == own && !q.beside():
+	case name == own && !q.ofFleet() && !q.beside():
 		return refused(api.OtherNamespace, "the caller is in another network namespace than the agent")
 	}
 	q.space = s
@@ -367,7 +376,10 @@ func (q *request) worked(operation string, in any) {
 			return
 		}
 		defer order.Root.Close()
-		if q.peer.UID != 0 {
+		switch {
+		case q.ofFleet():
+			order.Folder = q.space.fleetPolicies()
+		case q.peer.UID != 0:
 			order.Folder = policies
 		}
 	}

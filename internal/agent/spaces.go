@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"path"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type spaces struct {
 	refused map[string]error
 	ended   chan *space // that has closed all that it had
 	drops   engine.DropWatch
+	answers http.Handler // of what a fleet asks
 	closing sync.WaitGroup
 }
 

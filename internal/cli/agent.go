@@ -74,7 +74,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			alerts.Print, alerts.Failed = site.Host.Note, func(err error) { warn(cmd.ErrOrStderr(), err.Error()) }
 			site.Restores, site.Alerts, site.LogSize, site.Published = asked.Restores, alerts, asked.LogSize, asked.Metrics.IsValid()
 			a := &agent.Agent{
-				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
+				Site: site, Socket: socket, MayRead: reads, MayChange: changes, Questions: asked.Questions,
 				Metrics: asked.Metrics, Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
 				Named: func(name string) (*agent.Site, error) {
 					s, err := siteOf(cmd, name)

@@ -36,8 +36,22 @@ type Config struct {
 	Restores   bool           // what others change is put back
 	Command    []string       // that an alert is given to; none: there is none
 	Webhook    string         // "": there is none
+	Questions  Questions
 	file       *source.File
 }
+
+// Questions are those that the fleet of the host may ask.
+type Questions string
+
+// All are all that reading answers; Status those that say nothing of packets, connections and bans.
+const (
+	None   Questions = "none"
+	Status Questions = "status"
+	All    Questions = "all"
+)
+
+// Allow says whether the fleet may ask for what is private or is not.
+func (q Questions) Allow(private bool) bool { return q == All || q == Status && !private }
 
 // Who is a user, or a group.
 type Who struct {
@@ -61,7 +75,7 @@ func Load(path string) (*Config, error) {
 // Parse reads a text; name is what errors begin with.
 func Parse(name string, data []byte) (*Config, error) {
 	var errs source.Errors
-	c := &Config{MayRead: readers, Lists: true, LogSize: 64 << 20}
+	c := &Config{MayRead: readers, Lists: true, LogSize: 64 << 20, Questions: All}
 	c.file = source.New(name, data, dialect, &errs)
 	if errs = c.file.CheckText(data); len(errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
@@ -108,6 +122,8 @@ func (c *Config) top(doc *yaml.Node) {
 			c.Restores = c.oneOf(e.Value, "drift", "report", "restore") == "restore"
 		case "alerts":
 			c.alerts(e)
+		case "fleet":
+			c.fleet(e)
 		}
 	}
 }
@@ -198,6 +214,16 @@ func (c *Config) metrics(e source.Entry) {
 			c.file.Fail(c.file.At(k.Value), hint, "%s is not where metrics can be asked for", source.Quote(text))
 		}
 		c.Metrics = at
+	}
+}
+
+func (c *Config) fleet(e source.Entry) {
+	keys := c.file.Known(e.Value, grammar.Of("fleet"))
+	if e.Value.Kind == yaml.MappingNode && len(keys) == 0 {
+		c.file.Fail(c.file.At(e.Value), "questions: status", "questions is missing")
+	}
+	for _, k := range keys {
+		c.Questions = Questions(c.oneOf(k.Value, "questions", string(None), string(Status), string(All)))
 	}
 }
 

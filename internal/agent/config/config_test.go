@@ -132,6 +132,8 @@ func TestErrors(t *testing.T) {
 		{head + "countries: {from: ‸countries.csv}\n", `"countries.csv" is no publisher`, "the whole path"},
 		{head + "countries: {from: [dbip, ‸dbip]}\n", `"dbip" stands twice in from`, ""},
 		{head + "countries: {from: dbip, every: ‸hourly}\n", `every is daily or weekly or monthly, this is "hourly"`, ""},
+		{head + "fleet: ‸{}\n", "questions is missing", "questions: status"},
+		{head + "fleet: {questions: ‸some}\n", `questions is none or status or all, this is "some"`, ""},
 		{head + "‸---\nversion: 1\n", "second YAML document", "leave the second one out"},
 	} {
 		text, _, _ := strings.Cut(c.text, "‸")
@@ -171,6 +173,18 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+func TestFleet(t *testing.T) {
+	for text, want := range map[string]Questions{"": All, "fleet: {questions: status}\n": Status, "fleet: {questions: none}\n": None} {
+		c, err := Parse("a.yaml", []byte("version: 1\n"+text))
+		if err != nil || c.Questions != want {
+			t.Errorf("%q: %+v %v", text, c, err)
+		}
+	}
+	if !All.Allow(true) || !Status.Allow(false) || Status.Allow(true) || None.Allow(false) || Questions("").Allow(false) {
+		t.Error("what a host says is not what it does")
+	}
+}
+
 func TestAlerts(t *testing.T) {
 	c, err := Parse("a.yaml", []byte("version: 1\ndrift: restore\nalerts:\n  command: [/bin/page, --to, ops team]\n  webhook: https://a.example/b?c=d\n"))
 	if err != nil || !c.Restores || !slices.Equal(c.Command, []string{"/bin/page", "--to", "ops team"}) || c.Webhook != "https://a.example/b?c=d" {
@@ -203,6 +217,7 @@ func TestSchema(t *testing.T) {
 			text := map[string]string{
 				"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]",
 				"drift": "version: 1\ndrift: " + e, "alerts": "version: 1\nalerts: " + e, "arguments": "version: 1\nalerts: {command: " + e + "}",
+				"fleet": "version: 1\nfleet: " + e, "questions": "version: 1\nfleet: {questions: " + e + "}",
 				"argument": "version: 1\nalerts: {command: [/bin/page, '" + e + "']}", "url": "version: 1\nalerts: {webhook: '" + e + "'}",
 				"lists": "version: 1\nlists: " + e, "countries": "version: 1\ncountries: " + e, "publishers": "version: 1\ncountries: {from: " + e + "}",
 				"publisher": "version: 1\ncountries: {from: ['" + e + "']}", "every": "version: 1\ncountries: {from: dbip, every: " + e + "}",

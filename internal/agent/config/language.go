@@ -30,6 +30,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "log", Shape: "log", Doc: "What it keeps of the packets that a policy with `log: netlink` logs."},
 			{Name: "drift", Shape: "drift", Doc: "What becomes of what others change of the rules; `report` when left out."},
 			{Name: "alerts", Shape: "alerts", Doc: "Whom it tells of what it finds, beside the journal."},
+			{Name: "fleet", Shape: "fleet", Doc: "What it tells the fleet that the host is of."},
 		},
 		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}", "{version: 1, drift: restore, alerts: {command: [/usr/local/bin/page, --urgent]}}"},
 	},
@@ -113,6 +114,17 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Text: source.AnyText(), List: "argument", Examples: []string{"/usr/local/bin/page", "[/usr/local/bin/page, --urgent]"},
 	},
 	{Name: "argument", What: "an argument", Doc: "One argument.", Text: source.AnyText(), Examples: []string{"--urgent"}},
+	{
+		Name: "fleet", What: "fleet", Doc: "What the controller of its fleet may ask the agent, beside what the host reports.",
+		Keys: []source.Key{
+			{Name: "questions", Shape: "questions", Doc: "Which questions it answers; `all` when left out.", Required: true},
+		},
+		Examples: []string{"{questions: status}"},
+	},
+	{
+		Name: "questions", What: "questions", Doc: "`none`; `status`: what runs, what it has counted and means, and what is wrong; `all`: who sends packets, has connections and is banned as well. None changes anything.",
+		Text: source.OneOf("none", "status", "all"), Examples: []string{"none", "status"},
+	},
 	{Name: "url", What: "a URL", Doc: "A URL of http or https.", Text: source.Matching("^https?://"), Examples: []string{"https://alerts.example.net/sluice"}},
 }}
 

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/config"
+)
+
+// TestFleetAsks has the controller of a fleet ask for each operation. Whoever has stolen it reads
+// what the agent's file lets it, and changes nothing.
+func TestFleetAsks(t *testing.T) {
+	s := newTested(t)
+	h := s.byFleet(s.http().Handler)
+	ask := func(method, path, body string) (int, string) {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		if strings.HasSuffix(path, "/top") {
+			r.Header.Set("Accept", api.Lines)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	for _, may := range []config.Questions{config.None, config.Status, config.All} {
+		s.fleetMay = may
+		for pattern, o := range operations {
+			method, path, _ := strings.Cut(strings.NewReplacer("{namespace}", "shop", "{generation}", "7").Replace(pattern), " ")
+			answers := o.right <= read && (may == config.All || may == config.Status && !private[pattern])
+			if status, text := ask(method, path, bodies[pattern]); (status == http.StatusForbidden) == answers || status == http.StatusNotFound {
+				t.Errorf("questions: %s, %s: %d %s", may, pattern, status, text)
+			}
+		}
+	}
+	if s.banned.Load()+s.lifted.Load()+s.synced.Load() != 0 {
+		t.Error("it changes the firewall")
+	}
+	for pattern := range private {
+		if o, has := operations[pattern]; !has || o.right != read {
+			t.Errorf("%s is no operation that reads", pattern)
+		}
+	}
+	if status, text := ask(http.MethodGet, "/v1", ""); status != http.StatusOK || !strings.Contains(text, `"you":{"may":"read","user":"fleet"}`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := ask(http.MethodGet, "/v1/namespaces/-/generations", ""); status != http.StatusOK {
+		t.Errorf("the agent's own namespace: %d %s", status, text)
+	}
+	if status, text := ask(http.MethodPost, "/v1/namespaces/shop/drops", `{"seconds":1,"trace":true}`); status != http.StatusForbidden {
+		t.Errorf("it traces: %d %s", status, text)
+	}
+	if folder := s.spaces.all()["shop"].fleetPolicies(); !strings.HasSuffix(folder, "/fleet/bundles") && folder != "fleet/bundles" {
+		t.Errorf("it may name files in %s", folder)
+	}
+}
