@@ -1200,6 +1200,9 @@ type Why struct {
 	Why string `json:"why,omitempty,omitzero"`
 }
 
+// AgentPath defines model for AgentPath.
+type AgentPath = string
+
 // Failed As the agents' interface has it.
 type Failed = Failure
 

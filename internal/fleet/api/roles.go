@@ -30,6 +30,10 @@ type Operation struct {
 	Approve string         // as approve of fleet.yaml names it; "": it needs no second person
 }
 
+// AgentPattern is where operations of a host's own agent are asked for. What is behind agent/ may
+// have any number of segments, which a document of OpenAPI cannot say.
+const AgentPattern = "/api/v1/hosts/{host}/agent/{path...}"
+
 //go:embed openapi.yaml
 var document []byte
 
@@ -65,6 +69,9 @@ func operations(text []byte) (map[string]Operation, error) {
 		for method, o := range methods {
 			if !slices.Contains(Roles, o.Role) {
 				return nil, fmt.Errorf("openapi.yaml: %s of %s says by no x-sluice-role who may ask it", method, path)
+			}
+			if strings.HasSuffix(path, "/agent/{path}") {
+				path = AgentPattern
 			}
 			pattern := strings.ToUpper(method) + " " + path
 			longest := map[string]int{}

@@ -143,6 +143,9 @@ func (c *Controller) operations() http.Handler {
 			wire.Fail(w, &wire.Failure{Text: err.Error(), Kind: wire.KindBadRequest})
 		},
 	})
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.HandleFunc(method+" "+api.AgentPattern, operator{c}.askHost)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := as(r)
 		if who.Who == "" {

@@ -34,7 +34,7 @@ func (f *fleet) ask(as caller, method, path string) (status int, kind wire.Kind)
 	return w.Code, failure.Kind
 }
 
-var parameter = regexp.MustCompile(`\{[a-z0-9]+\}`)
+var parameter = regexp.MustCompile(`\{[a-z0-9]+(\.\.\.)?\}`)
 
 // TestEachOperationWantsItsRole walks all operations with all roles, and with none.
 func TestEachOperationWantsItsRole(t *testing.T) {

@@ -70,6 +70,7 @@ type Controller struct {
 	lists      keptLists
 	lately     lately
 	judge      *judge.Judge
+	questions  questions
 	moved      chan error // the database is the fleet's no more
 }
 
@@ -95,6 +96,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.documents.init()
 	c.applied.init()
 	c.driver.init()
+	c.questions.init()
 	c.events.init(rand.Text()[:8])
 	c.meter.init()
 	c.noticing.init(o.Notices)
@@ -108,7 +110,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if c.online, err = trust.OpenOnline(o.Dir); err != nil {
 		return nil, err
 	}
-	c.hub = hub.New(hub.Options{Joined: c.joined, Said: c.said, Left: c.left, Claimed: c.claimed})
+	c.hub = hub.New(hub.Options{Joined: c.joined, Said: c.said, Left: c.left, Answered: c.answers, Claimed: c.claimed})
 	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}

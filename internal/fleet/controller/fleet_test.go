@@ -278,6 +278,11 @@ func (a *agent) obey(conn *wire.Conn) {
 			if err := a.trust.Update(trust.Metadata{Roots: m.Trust.Roots, Timestamp: m.Trust.Timestamp, Snapshot: m.Trust.Snapshot, Targets: m.Trust.Targets}, time.Now()); err != nil {
 				a.Log(a.host, err)
 			}
+		case m.Question != nil:
+			body := fmt.Appendf(nil, "%s %s?%s of %s: %s", m.Question.Method, m.Question.Path, m.Question.Query, a.host, m.Question.Body)
+			if conn.Send(context.Background(), &wire.Message{Answer: &wire.Piece{Id: m.Question.Id, Status: http.StatusAccepted, Type: m.Question.Accept, Body: body, Last: true}}) != nil {
+				return
+			}
 		case m.Desired != nil && m.Desired.Bundle != 0:
 			report := wire.Report{Order: m.Desired.Order, Rollout: m.Desired.Rollout, Bundle: m.Desired.Bundle, Running: running}
 			if err := a.take(m.Desired); err != nil {

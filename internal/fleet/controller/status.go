@@ -176,6 +176,7 @@ var askFacts = []byte(`{"ask":{"what":"facts"}}`)
 // left is called by the hub when it has ended.
 func (c *Controller) left(host string) {
 	c.meter.forget(host)
+	c.questions.left(host)
 	c.statuses.mutex.Lock()
 	c.statuses.get(host).seen = c.Now()
 	c.statuses.sighted[host] = true

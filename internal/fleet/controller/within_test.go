@@ -36,6 +36,8 @@ var withins = []within{
 	{operation: "hosts"},
 	{operation: "inventory"},
 	{operation: "facts", path: "/FACTS"},
+	{operation: "askHost", path: "/web-ENV/agent/v1"},
+	{operation: "askHostWith", path: "/web-ENV/agent/v1", body: `{}`},
 	{operation: "guests"},
 	{operation: "guest", path: "/vm-ENV"},
 	{operation: "tokens"},

@@ -1,0 +1,258 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/wire"
+)
+
+// How many questions are asked at once. Each has wire.Pieces of wire.MostPiece bytes in memory
+// where who asks reads slowly.
+const (
+	mostQuestions = 256 // by people and programs
+	mostOfHost    = 8
+	mostOfCaller  = 32 // by one token or session
+)
+
+// questions are those that hosts have not answered whole.
+type questions struct {
+	mutex sync.Mutex
+	last  int64
+	of    map[int64]*question
+}
+
+// question is one.
+type question struct {
+	host, session string
+	id            int64
+	pieces        chan *wire.Piece // as many as may be under way
+	gone          chan struct{}    // the stream has ended, or the host has broken the rules
+	once          sync.Once        // of gone
+}
+
+func (q *question) end() { q.once.Do(func() { close(q.gone) }) }
+
+func (qs *questions) init() { qs.of = map[int64]*question{} }
+
+// begin takes a place for a question.
+func (qs *questions) begin(host, session string) (*question, error) {
+	qs.mutex.Lock()
+	defer qs.mutex.Unlock()
+	ofHost, ofOne := 0, 0
+	for _, q := range qs.of {
+		if q.host == host {
+			ofHost++
+		}
+		if session != "" && q.session == session {
+			ofOne++
+		}
+	}
+	switch {
+	case ofHost >= mostOfHost:
+		return nil, &wire.Failure{Text: fmt.Sprintf("%s is answering %d questions already", host, ofHost), Kind: wire.KindBusy}
+	case ofOne >= mostOfCaller:
+		return nil, &wire.Failure{Text: fmt.Sprintf("you are asking hosts %d questions already", ofOne), Kind: wire.KindBusy}
+	case len(qs.of) >= mostQuestions:
+		return nil, &wire.Failure{Text: fmt.Sprintf("hosts are answering %d questions already", len(qs.of)), Kind: wire.KindBusy}
+	}
+	return qs.add(host, session), nil
+}
+
+// add is called with the mutex.
+func (qs *questions) add(host, session string) *question {
+	qs.last++
+	q := &question{host: host, session: session, id: qs.last, pieces: make(chan *wire.Piece, wire.Pieces), gone: make(chan struct{})}
+	qs.of[q.id] = q
+	return q
+}
+
+func (qs *questions) forget(q *question) {
+	qs.mutex.Lock()
+	delete(qs.of, q.id)
+	qs.mutex.Unlock()
+}
+
+// left ends the questions to a host that has gone.
+func (qs *questions) left(host string) {
+	qs.mutex.Lock()
+	defer qs.mutex.Unlock()
+	for _, q := range qs.of {
+		if q.host == host {
+			q.end()
+		}
+	}
+}
+
+// answered is called by the hub for each piece.
+func (c *Controller) answers(host string, p *wire.Piece) bool {
+	c.questions.mutex.Lock()
+	q := c.questions.of[p.Id]
+	c.questions.mutex.Unlock()
+	if q == nil || q.host != host {
+		return false // it came too late
+	}
+	select {
+	case q.pieces <- p:
+		return true
+	default: // it has not waited for its turn
+		q.end()
+		return false
+	}
+}
+
+// errHostGone says that a host has ended its stream before its answer.
+var errHostGone = &wire.Failure{Text: "the host went offline before it had answered", Kind: wire.KindUnavailable}
+
+// ask asks a host. Whoever asks forgets the question when they have done.
+func (c *Controller) ask(q *question, is wire.Question) error {
+	is.Id = q.id
+	message, err := wire.Encode(&wire.Message{Question: &is})
+	if err != nil {
+		return wrong("%v", err)
+	}
+	if !c.hub.Question(q.host, message) {
+		return offline(q.host)
+	}
+	return nil
+}
+
+var errEnding = &wire.Failure{Text: "the controller ends", Kind: wire.KindUnavailable}
+
+func offline(host string) *wire.Failure {
+	return &wire.Failure{Text: fmt.Sprintf("%s is not connected to this controller", host), Kind: wire.KindUnavailable}
+}
+
+// able says why a host cannot be asked.
+func (c *Controller) able(host string) error {
+	h, has := c.view.Load().hosts[host]
+	if !has || !h.Revoked.IsZero() {
+		return &wire.Failure{Text: fmt.Sprintf("there is no host %.253q", host), Kind: wire.KindNotFound}
+	}
+	if _, is := c.hub.Online()[host]; !is {
+		return offline(host)
+	}
+	if k := c.statuses.read(host); k.protocol < wire.LevelQuestions {
+		return &wire.Failure{Text: fmt.Sprintf("the agent of %s, of version %s, is unable to answer questions: upgrade it", host, k.version), Kind: wire.KindProtocol}
+	}
+	return nil
+}
+
+// next is the next piece of an answer. The host may send another one once it is read.
+func (c *Controller) next(ctx context.Context, q *question) (*wire.Piece, error) {
+	select {
+	case p := <-q.pieces:
+		if !p.Last {
+			c.pace(q, &wire.Pace{Id: q.id, Pieces: 1})
+		}
+		return p, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-q.gone:
+	}
+	select {
+	case p := <-q.pieces: // it came before
+		return p, nil
+	default:
+		return nil, errHostGone
+	}
+}
+
+func (c *Controller) pace(q *question, p *wire.Pace) {
+	if message, err := wire.Encode(&wire.Message{Pace: p}); err == nil {
+		c.hub.Question(q.host, message)
+	}
+}
+
+// drop ends a question, whatever of its answer is still to come.
+func (c *Controller) drop(q *question, whole bool) {
+	c.questions.forget(q)
+	if !whole {
+		c.pace(q, &wire.Pace{Id: q.id, Cancel: true})
+	}
+}
+
+// askHost passes a request on to the agent of a host, and its answer back.
+func (o operator) askHost(w http.ResponseWriter, r *http.Request) {
+	who, host := as(r), r.PathValue("host")
+	err := o.host(who, host)
+	if err == nil {
+		err = o.able(host)
+	}
+	body, tooLong := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MostQuestion))
+	if err == nil && tooLong != nil {
+		err = wrong("the request is wrong: %v", tooLong)
+	}
+	var q *question
+	if err == nil {
+		q, err = o.questions.begin(host, who.session)
+	}
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	whole := false
+	defer func() { o.drop(q, whole) }()
+	_, path, _ := strings.Cut(r.URL.EscapedPath(), "/agent/")
+	err = o.ask(q, wire.Question{Method: wire.Method(r.Method), Path: "/" + path, Query: r.URL.RawQuery, Accept: r.Header.Get("Accept"), Body: body})
+	if err == nil {
+		whole, err = o.passOn(w, r, who, q)
+	}
+	if err != nil {
+		o.done(w, nil, err)
+	}
+}
+
+// passOn writes an answer as it comes, and says whether that was all of it. An error is for who
+// asks, to whom nothing was written.
+func (o operator) passOn(w http.ResponseWriter, r *http.Request, who caller, q *question) (whole bool, err error) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{})
+	ctx, stop := context.WithCancelCause(r.Context())
+	defer stop(nil)
+	beats := time.NewTicker(eventBeat)
+	defer beats.Stop()
+	go func() {
+		for {
+			select {
+			case <-beats.C:
+				now, err := o.still(r, who)
+				if err == nil {
+					err = o.host(now, q.host)
+				}
+				if err != nil {
+					stop(err)
+					return
+				}
+			case <-o.events.ended:
+				stop(errEnding)
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for first := true; ; first = false {
+		p, err := o.next(ctx, q)
+		_ = rc.SetWriteDeadline(time.Now().Add(eventWrite))
+		if err != nil {
+			if first {
+				return false, err
+			}
+			panic(http.ErrAbortHandler) // so that who reads does not take the half for the whole
+		}
+		if first {
+			w.Header().Set("Content-Type", cmp.Or(p.Type, "application/octet-stream"))
+			w.WriteHeader(cmp.Or(p.Status, http.StatusOK))
+		}
+		if _, err := w.Write(p.Body); err != nil || rc.Flush() != nil || p.Last {
+			return p.Last, nil
+		}
+	}
+}
