@@ -54,7 +54,7 @@ func (s *server) Drops(w http.ResponseWriter, r *http.Request, _ string) {
 	}
 	var end func()
 	if err == nil {
-		end, err = q.stream(in.Seconds == 0)
+		end, err = q.stream(answer, in.Seconds == 0)
 	}
 	if err != nil {
 		answer.End(nil, err)

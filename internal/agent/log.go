@@ -114,8 +114,8 @@ func (r *readers) take(user uint32) (free func(), err error) {
 }
 
 // stream begins what is told here as it comes, a line at a time, by who has a place among
-// those who read. What has no end is given in lines alone.
-func (q *request) stream(endless bool) (end func(), err error) {
+// those who read. What has no end is given in lines alone; that it is read is said at once.
+func (q *request) stream(answer *api.Answer, endless bool) (end func(), err error) {
 	if endless && !api.WantsLines(q.Request) {
 		return nil, refused(api.BadRequest, "without an end, what comes is given in lines (Accept: %s) alone", api.Lines)
 	}
@@ -127,6 +127,9 @@ func (q *request) stream(endless bool) (end func(), err error) {
 		free()
 		return nil, err
 	}
+	if endless {
+		answer.Begin()
+	}
 	return func() { free(); quieten() }, nil
 }
 
@@ -137,7 +140,7 @@ func (s *server) WatchEntries(w http.ResponseWriter, r *http.Request, _ string) 
 	answer := q.answer(w, q.Request)
 	var end func()
 	if err == nil {
-		end, err = q.stream(in.Seconds == 0)
+		end, err = q.stream(answer, in.Seconds == 0)
 	}
 	if err != nil {
 		answer.End(nil, err)
@@ -168,7 +171,7 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged"))
 		return
 	}
-	end, err := q.stream(in.Follow)
+	end, err := q.stream(answer, in.Follow)
 	if err != nil {
 		answer.End(nil, err)
 		return

@@ -133,6 +133,19 @@ func (a *Answer) Tell(l Line) {
 	}
 }
 
+// Begin tells who reads lines that they are on the way, however long the first one takes.
+func (a *Answer) Begin() {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.begun || !a.lines {
+		return
+	}
+	a.begin(nil)
+	if err := http.NewResponseController(a.head).Flush(); !errors.Is(err, http.ErrNotSupported) { // which a test's writer has not
+		a.err = err
+	}
+}
+
 // begin writes the status, which a failure decides that comes before anything else.
 func (a *Answer) begin(f *Failure) {
 	a.begun = true

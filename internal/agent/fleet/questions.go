@@ -221,7 +221,7 @@ func (a *answer) piece(id int64, first bool) (*wire.Piece, error) {
 	for {
 		a.mutex.Lock()
 		n := a.buffer.Len()
-		if a.pieces > 0 && (a.ended || n == wire.MostPiece || n > 0 && a.flushed) {
+		if a.pieces > 0 && (a.ended || n == wire.MostPiece || a.flushed && (first || n > 0)) {
 			p := &wire.Piece{Id: id, Body: bytes.Clone(a.buffer.Bytes()), Last: a.ended}
 			if first {
 				p.Status, p.Type = a.status, a.header.Get("Content-Type")

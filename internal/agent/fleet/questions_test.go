@@ -60,6 +60,11 @@ func TestQuestions(t *testing.T) {
 				cancelled <- struct{}{}
 			}
 		})
+		mux.HandleFunc("GET /quiet", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
 		mux.HandleFunc("GET /panics", func(http.ResponseWriter, *http.Request) { panic("as it were") })
 		_, end := s.prepared(func(m *Member) { m.Answers = mux })
 		defer end()
@@ -104,7 +109,13 @@ func TestQuestions(t *testing.T) {
 		if pieces, _ := s.answered(4); len(pieces) != 1 || pieces[0].Status != http.StatusInternalServerError {
 			t.Errorf("%+v", pieces)
 		}
-		s.push(&wire.Message{Pace: &wire.Pace{Id: 3, Cancel: true}})
+		s.asks(5, "/quiet") // that it is heard is known at once
+		if pieces, _ := s.answered(5); len(pieces) != 1 || pieces[0].Status != http.StatusOK || pieces[0].Last {
+			t.Errorf("%+v", pieces)
+		}
+		for _, id := range []int64{3, 5} {
+			s.push(&wire.Message{Pace: &wire.Pace{Id: id, Cancel: true}})
+		}
 
 		// So many at once, and none of one number twice; the end of the stream ends them.
 		for i := range int64(wire.MostQuestions + 1) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/fleet/wire"
+	"sluice/web"
 )
 
 // How many questions are asked at once. Each has wire.Pieces of wire.MostPiece bytes in memory
@@ -200,7 +201,11 @@ func (o operator) askHost(w http.ResponseWriter, r *http.Request) {
 	whole := false
 	defer func() { o.drop(q, whole) }()
 	_, path, _ := strings.Cut(r.URL.EscapedPath(), "/agent/")
-	err = o.ask(q, wire.Question{Method: wire.Method(r.Method), Path: "/" + path, Query: r.URL.RawQuery, Accept: r.Header.Get("Accept"), Body: body})
+	accept := r.Header.Get("Accept")
+	if web.WantsEvents(r) {
+		accept = lines
+	}
+	err = o.ask(q, wire.Question{Method: wire.Method(r.Method), Path: "/" + path, Query: r.URL.RawQuery, Accept: accept, Body: body})
 	if err == nil {
 		whole, err = o.passOn(w, r, who, q)
 	}
@@ -238,21 +243,70 @@ func (o operator) passOn(w http.ResponseWriter, r *http.Request, who caller, q *
 			}
 		}
 	}()
-	for first := true; ; first = false {
-		p, err := o.next(ctx, q)
-		_ = rc.SetWriteDeadline(time.Now().Add(eventWrite))
-		if err != nil {
-			if first {
-				return false, err
-			}
-			panic(http.ErrAbortHandler) // so that who reads does not take the half for the whole
-		}
-		if first {
-			w.Header().Set("Content-Type", cmp.Or(p.Type, "application/octet-stream"))
-			w.WriteHeader(cmp.Or(p.Status, http.StatusOK))
-		}
-		if _, err := w.Write(p.Body); err != nil || rc.Flush() != nil || p.Last {
+	in := &reply{c: o.Controller, ctx: ctx, q: q}
+	first, err := in.next()
+	if err != nil {
+		return false, err
+	}
+	out := lasting{w}
+	if web.WantsEvents(r) && first.Status == http.StatusOK && first.Type == lines {
+		err := web.Events(out, in)
+		stop(nil) // of who reads it
+		return err == nil && in.last, nil
+	}
+	w.Header().Set("Content-Type", cmp.Or(first.Type, "application/octet-stream"))
+	w.WriteHeader(cmp.Or(first.Status, http.StatusOK))
+	for p := first; ; {
+		if _, err := out.Write(p.Body); err != nil || rc.Flush() != nil || p.Last {
 			return p.Last, nil
+		}
+		if p, err = in.next(); err != nil {
+			panic(http.ErrAbortHandler) // so that who reads does not take the half for the whole
 		}
 	}
 }
+
+// lines is the media type of answers of an agent that come as it does something.
+const lines = "application/x-ndjson"
+
+// reply reads the body of an answer.
+type reply struct {
+	c    *Controller
+	ctx  context.Context //nolint:containedctx // it is that of the request
+	q    *question
+	rest []byte
+	last bool
+}
+
+func (in *reply) next() (*wire.Piece, error) {
+	p, err := in.c.next(in.ctx, in.q)
+	if err == nil {
+		in.rest, in.last = p.Body, p.Last
+	}
+	return p, err
+}
+
+func (in *reply) Read(to []byte) (int, error) {
+	for len(in.rest) == 0 {
+		if in.last {
+			return 0, io.EOF
+		}
+		if _, err := in.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(to, in.rest)
+	in.rest = in.rest[n:]
+	return n, nil
+}
+
+// lasting is where an answer is written that may last: each write has a time of its own.
+type lasting struct{ http.ResponseWriter }
+
+func (w lasting) Write(text []byte) (int, error) {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(eventWrite)) // which a test's writer has not
+	return w.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (w lasting) Unwrap() http.ResponseWriter { return w.ResponseWriter }

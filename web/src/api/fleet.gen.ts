@@ -89,6 +89,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/hosts/{host}/agent/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Have the agent of a host that is connected answer. Query and Accept are those of the agent's interface; with Accept: text/event-stream its lines come as events, a data each. */
+        get: operations["askHost"];
+        put?: never;
+        /** The same for operations that have a body, of at most 1 MiB. */
+        post: operations["askHostWith"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/hosts/{host}/labels": {
         parameters: {
             query?: never;
@@ -1667,7 +1685,10 @@ export interface components {
             };
         };
     };
-    parameters: never;
+    parameters: {
+        /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+        AgentPath: string;
+    };
     requestBodies: never;
     headers: never;
     pathItems: never;
@@ -1792,6 +1813,62 @@ export interface operations {
             };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
+        };
+    };
+    askHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host: string;
+                /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+                path: components["parameters"]["AgentPath"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the agent answers, or why it was not asked (see Failure of both documents). */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                };
+            };
+        };
+    };
+    askHostWith: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host: string;
+                /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+                path: components["parameters"]["AgentPath"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description What the agent answers, or why it was not asked (see Failure of both documents). */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                };
+            };
         };
     };
     setLabels: {
