@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"net/http"
-	"path/filepath"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/config"
@@ -50,9 +50,24 @@ func (s *server) byFleet(next http.Handler) http.Handler {
 // ofFleet says that a fleet asks.
 func (q *request) ofFleet() bool { return q.peer != nil && q.peer.UID == fleetUser }
 
-// fleetPolicies is where a fleet may name files: the policies that it has given to the host.
-func (s *space) fleetPolicies() string {
-	return filepath.Join(s.Host.Dir, apply.FleetDir, "bundles")
+// givesNoPolicy refuses a request of a fleet that names a policy or has one in it. A policy that
+// nobody signed would name files of the host, and addresses that lists are asked for at.
+func givesNoPolicy(request json.RawMessage) error {
+	var has struct {
+		Policy struct {
+			File  string
+			Texts map[string]string
+		}
+	}
+	if len(request) > 0 {
+		if err := json.Unmarshal(request, &has); err != nil {
+			return err
+		}
+	}
+	if has.Policy.File != "" || len(has.Policy.Texts) > 0 {
+		return refused(api.NotAllowed, "a fleet asks of the policy that runs, and gives none by a question")
+	}
+	return nil
 }
 
 func notForFleet(may config.Questions) error {

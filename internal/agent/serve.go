@@ -362,6 +362,9 @@ func (q *request) worked(operation string, in any) {
 	if in != nil {
 		order.Request, err = json.Marshal(in)
 	}
+	if err == nil && q.ofFleet() {
+		err = givesNoPolicy(order.Request)
+	}
 	if err == nil {
 		err = q.begin()
 	}
@@ -376,10 +379,7 @@ func (q *request) worked(operation string, in any) {
 			return
 		}
 		defer order.Root.Close()
-		switch {
-		case q.ofFleet():
-			order.Folder = q.space.fleetPolicies()
-		case q.peer.UID != 0:
+		if q.peer.UID != 0 {
 			order.Folder = policies
 		}
 	}
