@@ -100,7 +100,7 @@ func (b *builder) sets(of, selector string, sets []source) error {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(of), name)
 		}
-		text, err := b.files.read(name)
+		text, err := b.files.Read(name)
 		switch {
 		case errors.Is(err, regular.ErrLarge):
 			return fmt.Errorf("%s has more than %d MiB: split it into several files and sets, of which another one is made by union", name, trust.MaxList>>20)

@@ -82,8 +82,8 @@ func (f *Folder) Glob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// read reads a file that may be signed.
-func (f *Folder) read(name string) ([]byte, error) {
+// Read reads a file that may be signed.
+func (f *Folder) Read(name string) ([]byte, error) {
 	file, err := f.Open(name)
 	if err != nil {
 		return nil, err

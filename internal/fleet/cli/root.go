@@ -38,7 +38,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		title string
 		all   []*cobra.Command // in the order of the help
 	}{
-		{"The policy:", []*cobra.Command{newInit(), newCheck(), newTest(), newDiff(), newAsk(), newSign(), newPublish(), newRollout(), newKey(), newExport(), newImport()}},
+		{"The policy:", []*cobra.Command{newInit(), newCheck(), newTest(), newDiff(), newAsk(), newDraft(), newSign(), newPublish(), newRollout(), newKey(), newExport(), newImport()}},
 		{"Hosts, and the machines on them:", []*cobra.Command{newToken(), newHosts(), newInventory(), newGuest(), newRevoke()}},
 		{"What changes without a new bundle:", []*cobra.Command{newBan(), newUnban(), newBans(), newAllow(), newDisallow(), newAllows(), newLists()}},
 		{"People and programs:", []*cobra.Command{newLogin(), newLogout(), newAccess(), newRequests(), newApprove(), newRefuse()}},

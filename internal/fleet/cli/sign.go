@@ -25,8 +25,8 @@ import (
 
 func newSign() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "sign",
-		Short: "Sign the policy of a fleet as it stands in the repository",
+		Use:   "sign [DRAFT]",
+		Short: "Sign the policy of a fleet as it stands in the repository, or with a draft",
 		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which
 hosts may enforce for 90 days. What has changed since the last one is shown first.
 Where nothing has changed, the last bundle's expiry is moved instead. Where there is an
@@ -42,6 +42,10 @@ their keys, over the files as they were signed first. Nobody enforces a bundle b
 it has all of them. --floor says which bundle is the oldest that hosts may still
 enforce, for ever: a floor never sinks.
 
+With the ID of a DRAFT, which somebody has saved at the controller, its files are written into
+the repository first, as "draft" does: what they change and what that means for hosts is shown,
+and asked about, unless --yes is given.
+
 --restore makes a new incarnation: hosts then believe a controller whose database is
 older than what they have heard.
 ` + passphraseHelp + `
@@ -51,12 +55,14 @@ a policy, a wrong key, or bad use.
 ` + repositoryFiles + ` And trust/.`,
 		Example: `  sluice-controller sign --key ~/fleet-keys/policy.age
   sluice-controller sign --floor 7
-  sluice-controller sign --dry-run --json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSign(cmd) },
+  sluice-controller sign --dry-run --json
+  sluice-controller sign 3f0c52a1b97e44d0`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: runSign,
 	}
 	flags := cmd.Flags()
 	addRepository(cmd.Flags())
+	addController(cmd)
 	addKeys(cmd)
 	flags.Int64("floor", 0, "let hosts enforce no bundle below `NUMBER`")
 	flags.Bool("restore", false, "make a new incarnation, after an older database was restored")
@@ -64,6 +70,7 @@ a policy, a wrong key, or bad use.
 	addOffline(cmd)
 	flags.Bool("force", false, "take lists that have far fewer or far more addresses than before")
 	flags.Bool("dry-run", false, "show what would be signed, and sign nothing")
+	flags.Bool("yes", false, "sign a draft without being asked")
 	cmd.AddCommand(newSignLabels())
 	return cmd
 }
@@ -76,7 +83,7 @@ type signedJSON struct {
 	DryRun  bool     `json:"dry-run,omitempty"`
 }
 
-func runSign(cmd *cobra.Command) error {
+func runSign(cmd *cobra.Command, args []string) error {
 	r, err := openRepository(cmd)
 	if err != nil {
 		return err
@@ -84,6 +91,11 @@ func runSign(cmd *cobra.Command) error {
 	now := time.Now()
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
+	if len(args) == 1 {
+		if goOn, err := takeDraft(ctx, cmd, args[0]); err != nil || !goOn {
+			return err
+		}
+	}
 	s, err := signingOf(ctx, cmd, r)
 	if err != nil {
 		return err
