@@ -16,12 +16,15 @@ const numbers =
   '768TG772TK776TO780TT784AE788TN792TR795TM796TC798TV800UG804UA807MK818EG826GB831GG832JE833IM834TZ840US' +
   '850VI854BF858UY860UZ862VE876WF882WS887YE894ZM';
 
-const codes = new Map(
+const byNumber = new Map(
   [...numbers.matchAll(/(\d{3})([A-Z]{2})/g)].map(([, number, letters]) => [number!, letters!]),
 );
 
 /** The two letters of a number of three digits; undefined where there are none. */
-export const codeOf = (number: string): string | undefined => codes.get(number);
+export const codeOf = (number: string): string | undefined => byNumber.get(number);
+
+/** All codes, sorted. */
+export const codes = (): string[] => [...byNumber.values()].sort();
 
 const names = new Intl.DisplayNames('en', { type: 'region', fallback: 'code' });
 

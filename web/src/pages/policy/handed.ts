@@ -1,0 +1,27 @@
+// What other pages hand over to be drafted, in the address of this one: rule=TEXT&hook=input,
+// and at=FILE:LINE, the line that decides now.
+
+import { draft } from '../../lib/draft.svelte';
+import { addRule } from '../../lib/policyText';
+
+/** Takes it into the draft; says in which file, and what became of it. */
+export function take(query: URLSearchParams): { file: string; words: string } {
+  const rule = query.get('rule');
+  if (!rule) return { file: '', words: '' };
+  const hook =
+    query.get('hook') === 'forward' ? 'forward' : query.get('hook') === 'output' ? 'output' : 'input';
+  const [, named = '', line = '0'] = /^(.*):(\d+)$/.exec(query.get('at') ?? '') ?? [];
+  const part =
+    draft.parts.find((p) => p.name === named) ??
+    draft.parts.find((p) => new RegExp(`^${hook}:`, 'm').test(p.text)) ??
+    draft.parts[0];
+  if (!part) return { file: '', words: '' };
+  const text = addRule(draft.text(part.name), hook, rule, Number(line));
+  if (text === undefined)
+    return { file: part.name, words: `Add this to the rules of ${hook} yourself: ${rule}` };
+  draft.set(part.name, text);
+  return {
+    file: part.name,
+    words: `${rule}: a new rule of ${hook} in ${part.name}. What it means is below.`,
+  };
+}
