@@ -20,7 +20,7 @@ export class Live {
   #wait = 0.5; // seconds to the next try
 
   constructor(
-    private readonly url: string,
+    private readonly url: string | (() => string), // a function says it for each connection
     private readonly onevent: (event: Event) => void,
     private readonly body?: unknown,
   ) {
@@ -67,7 +67,7 @@ export class Live {
       headers['Content-Type'] = 'application/json';
       headers[csrfHeader] = session.current?.csrf ?? '';
     }
-    const answer = await fetch(this.url, {
+    const answer = await fetch(typeof this.url === 'string' ? this.url : this.url(), {
       method: this.body === undefined ? 'GET' : 'POST',
       body: this.body === undefined ? undefined : JSON.stringify(this.body),
       headers,

@@ -1,0 +1,1 @@
+import{G as e,L as t,M as n,S as r,W as i,b as a,l as o,y as s}from"./index.js";import{i as c,s as l}from"./Shown.js";var u=r(`<time> </time>`);function d(r,d){e(d,!0);var f=u(),p=t(f,!0);n((e,t,n)=>{o(f,`datetime`,e),o(f,`title`,t),s(p,n)},[()=>new Date(d.at).toISOString(),()=>l(d.at),()=>c(d.at)]),a(r,f),i()}export{d as t};
