@@ -14,7 +14,7 @@ import (
 const policies = "/etc/sluice"
 
 // namesFiles are the operations whose requests name files.
-var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true}
+var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true, "map": true}
 
 // theirRoot is the root folder of the caller's process. What is found behind it is what he
 // would find, whatever is mounted there and becomes of him.
@@ -68,6 +68,14 @@ func (q *request) asBuilt(b api.Building) error {
 func (q *request) ofFiles(p api.PolicyFile) error {
 	if q.peer.UID != 0 && len(p.Texts) > 0 {
 		return onlyRoot("may apply texts that are in no file")
+	}
+	return nil
+}
+
+// unnamed refuses what would be about the policy that runs, though it says more.
+func unnamed(p api.PolicyFile) error {
+	if p.File == "" && (p.Directory != "" || p.Draft != "" || p.DraftOf != "" || len(p.Texts) > 0) {
+		return refused(api.BadRequest, "the policy has no file: give its name, or no policy for the one that runs")
 	}
 	return nil
 }

@@ -54,6 +54,7 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/apply":                   {change, large},
 	"POST /v1/namespaces/{namespace}/check":                   {read, large},
 	"POST /v1/namespaces/{namespace}/diff":                    {read, large},
+	"POST /v1/namespaces/{namespace}/map":                     {read, large},
 	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
 	"POST /v1/namespaces/{namespace}/query":                   {read, small},
 	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
@@ -281,6 +282,11 @@ func (s *server) Check(_ http.ResponseWriter, r *http.Request, _ string) {
 // Diff compares a policy to the one that runs.
 func (s *server) Diff(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith[api.DiffRequest](of(r), "diff", nil)
+}
+
+// Map says from which countries a service can be reached.
+func (s *server) Map(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "map", func(_ *request, in api.MapRequest) error { return unnamed(in.Policy) })
 }
 
 // Explain says what the running policy does with a packet.

@@ -233,6 +233,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/apply":       `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/plan":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/check":       `{"policy":{"file":"a","directory":"/etc/sluice","texts":{"a":"version: 1"}}}`,
+	"POST /v1/namespaces/{namespace}/map":         `{"service":"ssh"}`,
 	"POST /v1/namespaces/{namespace}/diff":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/refresh":     `{}`,
 
@@ -311,6 +312,7 @@ func TestRefused(t *testing.T) {
 		"body":            {http.MethodPost, "/v1/namespaces/shop/sync", "{}", nil, 400, api.BadRequest},
 		"large":           {http.MethodPost, ban, `{"bans":[{"what":"` + strings.Repeat("x", large) + `"}]}`, nil, 413, api.TooLarge},
 		"text":            {http.MethodPost, "/v1/namespaces/shop/apply", `{"policy":{"text":"version: 1"}}`, nil, 400, api.BadRequest},
+		"no file":         {http.MethodPost, "/v1/namespaces/shop/map", `{"policy":{"file":"","texts":{"a":""}}}`, nil, 400, api.BadRequest},
 		"a file":          {http.MethodPost, "/v1/namespaces/shop/countries/update", `{"from":["dbip","/etc/shadow"]}`, nil, 400, api.BadRequest},
 		"none such":       {http.MethodGet, "/v1/namespaces/shop/generations/7", "", nil, 422, ""},
 	} {

@@ -66,6 +66,48 @@ func (h *Host) Diff(ctx context.Context, r Request) (*query.Report, error) {
 	return &out, nil
 }
 
+// Map says from which countries connections of a service may begin by a policy that would be
+// loaded here, or by the one that runs where there is no request. No list is asked for.
+func (h *Host) Map(ctx context.Context, r *Request, w query.Words) (*query.Map, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*query.Map, error) { return h.Map(ctx, r, w) })
+	}
+	s, c, err := h.meant(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Sources.Countries()
+	if err != nil {
+		return nil, err
+	}
+	atlas, err := query.NewAtlas(d)
+	if err != nil {
+		return nil, err
+	}
+	out, err := query.MapOf(ctx, c, w, atlas)
+	return out, tooMuch(err)
+}
+
+// meant is a policy that would be loaded here, or without a request the one that runs, with
+// what it means where this host's routes lead.
+func (h *Host) meant(ctx context.Context, r *Request) (*Subject, query.Compiled, error) {
+	var s *Subject
+	var err error
+	if r != nil {
+		s, err = h.about(ctx, *r)
+	} else {
+		from := h.sources()
+		from.Offline = true
+		s, err = h.asked(ctx, from)
+	}
+	if err != nil {
+		return nil, query.Compiled{}, err
+	}
+	s.Facts.ReadRouting()
+	c, err := s.Meaning(ctx)
+	return s, c, err
+}
+
 // about is a policy that is asked about before it is loaded. No list is asked for.
 func (h *Host) about(ctx context.Context, r Request) (*Subject, error) {
 	p, err := policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Edited: r.Texts}.Load(r.File)

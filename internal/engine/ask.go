@@ -76,10 +76,14 @@ func (h *Host) Query(ctx context.Context, q Querying) (*Queried, error) {
 		}
 	}
 	out, err := q.Subject.Query(ctx, q.Words, q.Verdicts)
+	return out, tooMuch(err)
+}
+
+func tooMuch(err error) error {
 	if errors.Is(err, reach.ErrTooLarge) {
-		err = &TooMuchError{err}
+		return &TooMuchError{err}
 	}
-	return out, err
+	return err
 }
 
 // TooMuchError says that too much was asked about at once.

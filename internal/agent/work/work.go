@@ -56,6 +56,7 @@ type Host interface {
 	client.Door
 	Check(ctx context.Context, r engine.Request) (*engine.Checked, error)
 	Diff(ctx context.Context, r engine.Request) (*query.Report, error)
+	Map(ctx context.Context, r *engine.Request, w query.Words) (*query.Map, error)
 }
 
 // Do does it. The process is there for nothing else: it goes to the caller's directory.
@@ -145,6 +146,11 @@ func (o Order) Do(ctx context.Context, d Host) (any, error) {
 	case "diff":
 		return with(o, func(in api.DiffRequest) (any, error) {
 			return o.built(in.Policy, api.Building{}, func(r engine.Request) (any, error) { return d.Diff(ctx, r) })
+		})
+	case "map":
+		return with(o, func(in api.MapRequest) (any, error) {
+			w := query.Words{Service: in.Service, Hook: string(in.Hook), To: in.To}
+			return o.meant(in.Policy, func(r *engine.Request) (any, error) { return d.Map(ctx, r, w) })
 		})
 	case "explain":
 		return with(o, func(in api.ExplainRequest) (any, error) {
@@ -316,6 +322,14 @@ func (o Order) built(p api.PolicyFile, b api.Building, do func(engine.Request) (
 		return nil, errOtherFiles
 	}
 	return out, err
+}
+
+// meant has something said of a policy that the caller names, or of the one that runs.
+func (o Order) meant(p api.PolicyFile, do func(*engine.Request) (any, error)) (any, error) {
+	if p.File == "" {
+		return do(nil)
+	}
+	return o.built(p, api.Building{}, func(r engine.Request) (any, error) { return do(&r) })
 }
 
 var errOtherFiles = &api.Failure{Text: "the caller has other files below the same names than the agent", Exit: 2, Kind: api.OtherFiles}

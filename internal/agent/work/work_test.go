@@ -78,6 +78,18 @@ func (d *door) Diff(_ context.Context, r engine.Request) (*query.Report, error) 
 	return &query.Report{}, nil
 }
 
+func (d *door) Map(_ context.Context, r *engine.Request, w query.Words) (*query.Map, error) {
+	d.asked = []any{disk(r), w}
+	return &query.Map{}, nil
+}
+
+func disk(r *engine.Request) *engine.Request {
+	if r != nil {
+		r.Files = nil
+	}
+	return r
+}
+
 // disked is a request without where its files are.
 func disked(r engine.Request) engine.Request {
 	r.Files = nil
@@ -316,6 +328,8 @@ func TestAnswers(t *testing.T) {
 		{"check", "{" + policy + "}", dir, []any{offline}},
 		{"diff", "{" + policy + "}", "", []any{edited}},
 		{"plan", "{" + policy + "}", dir, []any{offline}},
+		{"map", `{"service":"ssh","hook":"forward","to":"lan"}`, dir, []any{(*engine.Request)(nil), query.Words{Service: "ssh", Hook: "forward", To: "lan"}}},
+		{"map", "{" + policy + "}", "", []any{&edited, query.Words{}}},
 	} {
 		d := &door{}
 		root, err := os.Open("/")

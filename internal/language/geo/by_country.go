@@ -40,3 +40,16 @@ func (d *Database) ByCountry() (map[string]addrset.Set, error) {
 	}
 	return out, nil
 }
+
+// EachRange calls f for each range of one family with its country's code, in order; none
+// overlap.
+func (d *Database) EachRange(is4 bool, f func(from, to addrset.Number, country string)) error {
+	err := d.file.each(is4, func(from, to num, country int) bool {
+		f(from, to, d.file.header.Countries[country].Code)
+		return true
+	})
+	if err != nil {
+		return d.located(err)
+	}
+	return nil
+}

@@ -21,6 +21,7 @@ type BriefLine struct {
 	For     []string `json:"for,omitempty"`
 	Classes int      `json:"classes"`        // of the difference, that the line stands for
 	More    int      `json:"more,omitempty"` // of them, that are of other services
+	Text    string   `json:"text"`           // String, for who reads JSON
 }
 
 // Everybody says that nobody is left out of it.
@@ -105,6 +106,9 @@ func (d *Diff) Brief() []BriefLine {
 		lines[at[key]].Classes += 1 + c.More
 	}
 	sorting.StableBy(lines, func(a, b BriefLine) int { return closing(&a) - closing(&b) })
+	for i := range lines {
+		lines[i].Text = lines[i].String()
+	}
 	return lines
 }
 

@@ -2478,6 +2478,8 @@ export interface components {
             classes: number;
             /** @description of them, that are of other services */
             more?: number;
+            /** @description the same as a sentence */
+            text: string;
         };
         /** @description What packets pay for the rules. */
         Price: {
@@ -2655,7 +2657,7 @@ export interface components {
              * @description of the country data; missing: not known
              */
             date?: string;
-            /** @description those of the data and all others that have a code */
+            /** @description those of the data, by code */
             countries: components["schemas"]["MapPlace"][];
             elsewhere: components["schemas"]["MapPlace"];
             /** @description what the answer leaves out */
