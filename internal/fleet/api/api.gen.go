@@ -299,6 +299,28 @@ type Audit struct {
 	Head int64 `json:"head"`
 }
 
+// AuditVerified defines model for AuditVerified.
+type AuditVerified struct {
+	// At when it was read
+	At time.Time `json:"at"`
+
+	// BrokenAt the number of the first entry with which something is wrong
+	BrokenAt int64 `json:"broken-at,omitempty,omitzero"`
+
+	// Entries how many were read
+	Entries int64 `json:"entries"`
+
+	// Findings what is wrong, the first hundred
+	Findings []string `json:"findings"`
+
+	// Floor SEQ:HASH of the newest one of those that were taken elsewhere; none: all are here
+	Floor string `json:"floor,omitempty,omitzero"`
+
+	// Head SEQ:HASH of the newest entry
+	Head  string `json:"head"`
+	Whole bool   `json:"whole"`
+}
+
 // BansEvent defines model for BansEvent.
 type BansEvent struct {
 	// Seq the number up to which hosts are told of bans and allows
@@ -1230,6 +1252,12 @@ type AuditParams struct {
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// VerifyAuditParams defines parameters for VerifyAudit.
+type VerifyAuditParams struct {
+	// Head SEQ:HASH that was kept elsewhere
+	Head string `form:"head,omitempty" json:"head,omitempty,omitzero"`
+}
+
 // BansParams defines parameters for Bans.
 type BansParams struct {
 	// What Those that lie within an address, a prefix or a range.
@@ -1379,6 +1407,9 @@ type ServerInterface interface {
 	// Audit List entries of the audit, the oldest first.
 	// (GET /api/v1/audit)
 	Audit(w http.ResponseWriter, r *http.Request, params AuditParams)
+	// VerifyAudit Say whether any entry of the audit was changed, dropped or moved, as sluice-controller audit verify does, and against the head that the controller signed last. One caller at a time is answered, with what was read at most ten seconds ago.
+	// (GET /api/v1/audit/verify)
+	VerifyAudit(w http.ResponseWriter, r *http.Request, params VerifyAuditParams)
 	// Bans List the bans of the fleet that hold, and on how many hosts each is proved.
 	// (GET /api/v1/bans)
 	Bans(w http.ResponseWriter, r *http.Request, params BansParams)
@@ -1729,6 +1760,39 @@ func (siw *ServerInterfaceWrapper) Audit(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Audit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// VerifyAudit operation middleware
+func (siw *ServerInterfaceWrapper) VerifyAudit(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params VerifyAuditParams
+
+	// ------------- Optional query parameter "head" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "head", r.URL.Query(), &params.Head, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "head"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "head", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.VerifyAudit(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2976,6 +3040,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/requests/{id}/refuse", wrapper.Refuse)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit", wrapper.Audit)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit/verify", wrapper.VerifyAudit)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/lists", wrapper.Lists)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/refresh", wrapper.RefreshList)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/undo", wrapper.UndoList)

@@ -48,6 +48,11 @@ func (c *Client) Audit(ctx context.Context, after int64, limit int) (*Audit, err
 	return ask[Audit](ctx, c, http.MethodGet, path, nil)
 }
 
+// VerifyAudit asks whether the audit is whole, and has a head SEQ:HASH, unless that is "".
+func (c *Client) VerifyAudit(ctx context.Context, head string) (*AuditVerified, error) {
+	return ask[AuditVerified](ctx, c, http.MethodGet, "/api/v1/audit/verify?head="+url.QueryEscape(head), nil)
+}
+
 // CreateLink lets a person log in once.
 func (c *Client) CreateLink(ctx context.Context, l NewLink) (*Access, error) {
 	return ask[Access](ctx, c, http.MethodPost, "/api/v1/links", l)

@@ -70,6 +70,7 @@ type Controller struct {
 	lists      keptLists
 	lately     lately
 	judge      *judge.Judge
+	verifying  verifying
 	questions  questions
 	moved      chan error // the database is the fleet's no more
 }

@@ -367,6 +367,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Say whether any entry of the audit was changed, dropped or moved, as sluice-controller audit verify does, and against the head that the controller signed last. One caller at a time is answered, with what was read at most ten seconds ago. */
+        get: operations["verifyAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/lists": {
         parameters: {
             query?: never;
@@ -1499,6 +1516,30 @@ export interface components {
              */
             head: number;
         };
+        AuditVerified: {
+            /**
+             * Format: date-time
+             * @description when it was read
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description how many were read
+             */
+            entries: number;
+            /** @description SEQ:HASH of the newest entry */
+            head: string;
+            /** @description SEQ:HASH of the newest one of those that were taken elsewhere; none: all are here */
+            floor?: string;
+            whole: boolean;
+            /**
+             * Format: int64
+             * @description the number of the first entry with which something is wrong
+             */
+            "broken-at"?: number;
+            /** @description what is wrong, the first hundred */
+            findings: string[];
+        };
         /** @description What "sluice-controller audit export" writes as a line. */
         Entry: {
             /**
@@ -2364,6 +2405,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Audit"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    verifyAudit: {
+        parameters: {
+            query?: {
+                /** @description SEQ:HASH that was kept elsewhere */
+                head?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was read, and what is wrong with it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditVerified"];
                 };
             };
             503: components["responses"]["Failed"];

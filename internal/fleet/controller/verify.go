@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/store"
+)
+
+// verifying is the last look at the whole audit.
+type verifying struct {
+	mutex sync.Mutex // of who looks
+	head  string     // that it was asked for
+	last  api.AuditVerified
+}
+
+// verifyAgain is how old what was read may be for who asks next: all of it is read.
+const verifyAgain = 10 * time.Second
+
+// VerifyAudit says whether the audit is whole.
+func (o operator) VerifyAudit(w http.ResponseWriter, r *http.Request, params api.VerifyAuditParams) {
+	var kept []store.Head
+	for _, text := range []string{params.Head, o.online.State().AuditHead} {
+		if text == "" {
+			continue
+		}
+		head, err := store.ParseHead(text)
+		if err != nil {
+			o.done(w, nil, wrong("%v", err))
+			return
+		}
+		kept = append(kept, head)
+	}
+	is := &o.verifying
+	is.mutex.Lock()
+	defer is.mutex.Unlock()
+	if since := o.Now().Sub(is.last.At); is.last.Head == "" || is.head != params.Head || since > verifyAgain || since < 0 {
+		at := o.Now().UTC()
+		found, err := o.Store.Verify(r.Context(), kept...)
+		o.answered(err)
+		if err != nil {
+			o.done(w, nil, err)
+			return
+		}
+		is.head, is.last = params.Head, api.AuditVerified{At: at, Entries: found.Entries, Head: found.Head.String(), Whole: len(found.Findings) == 0, Findings: []string{}}
+		if found.Floor.Seq > 0 {
+			is.last.Floor = found.Floor.String()
+		}
+		for _, f := range found.Findings {
+			if is.last.BrokenAt == 0 || f.Seq < is.last.BrokenAt {
+				is.last.BrokenAt = f.Seq
+			}
+			is.last.Findings = append(is.last.Findings, f.What)
+		}
+	}
+	o.done(w, is.last, nil)
+}
