@@ -13,9 +13,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 # All is compiled in one way, so that what is built, tested, linted and tried on other kernels
-# is compiled once: without C, paths of this machine and HTTP/2.
+# is compiled once: without C and paths of this machine.
 export CGO_ENABLED = 0
-export GOFLAGS += -trimpath -tags=nethttpomithttp2
+export GOFLAGS += -trimpath
 # git does not answer in somebody else's clone, and go build would fail for that.
 ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 || echo no),)
 GOFLAGS += -buildvcs=false

@@ -278,7 +278,11 @@ func TestRights(t *testing.T) {
 		}
 	}
 	s.caller.Store(reader)
-	if _, text := s.ask(t, http.MethodGet, "/v1", ""); text != `{"namespaces":["shop"],"not-served":[{"namespace":"mail","why":"`+(&apply.NewerError{}).Error()+`"}],"protocols":[1],"version":"7","you":{"may":"read","user":"4000"}}`+"\n" {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, text := s.ask(t, http.MethodGet, "/v1", ""); text != `{"host":"`+name+`","namespaces":["shop"],"not-served":[{"namespace":"mail","why":"`+(&apply.NewerError{}).Error()+`"}],"protocols":[1],"version":"7","you":{"may":"read","user":"4000"}}`+"\n" {
 		t.Error(text)
 	}
 }

@@ -239,3 +239,21 @@ func TestRoleOfSeveral(t *testing.T) {
 		t.Errorf("%v %+v", may, is)
 	}
 }
+
+// TestPage: browsers get the page by HTTP/2, where all that it asks goes by one connection.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: f.tls(), ForceAttemptHTTP2: true}}
+	t.Cleanup(client.CloseIdleConnections)
+	for path, kind := range map[string]string{"/": "text/html", "/hosts/web-1": "text/html", "/assets/index.js": "text/javascript"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+f.web+path, http.NoBody)
+		ok(t, err)
+		said, err := client.Do(r)
+		ok(t, err)
+		ok(t, said.Body.Close())
+		if said.StatusCode != http.StatusOK || said.ProtoMajor != 2 || !strings.HasPrefix(said.Header.Get("Content-Type"), kind) || !strings.Contains(said.Header.Get("Content-Security-Policy"), "script-src 'self'") {
+			t.Errorf("%s: %s %s %v", path, said.Proto, said.Status, said.Header)
+		}
+	}
+}
