@@ -1,4 +1,4 @@
-import type { Agent } from '../../api/client';
+import type { Agent } from '../api/client';
 
 /** What a host is, in a word. Good is only what is proved and as it was meant. */
 export interface Standing {
@@ -36,4 +36,9 @@ export function standing(s: Agent['Status']): Standing {
   if (!s.proved)
     return { kind: 'unknown', word: 'not proved', why: 'It runs, and was not proved since it was loaded.' };
   return { kind: 'good', word: 'proved', why: 'The kernel does what the policy says, for every packet.' };
+}
+
+/** The same of a status that is old, since nobody answers any more: what was is not proved now. */
+export function before(is: Standing): Standing {
+  return { kind: 'unknown', word: `was ${is.word}`, why: 'Nobody answers now. ' + is.why };
 }
