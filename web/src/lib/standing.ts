@@ -29,8 +29,8 @@ export function standing(s: Agent['Status']): Standing {
     case 'unknown':
       return { kind: 'bad', word: 'unknown', why: 'The rules in the kernel are none that Sluice knows.' };
   }
-  if (findings.length > 0) return { kind: 'bad', word: 'drift', why: findings[0]!.text };
-  const drift = s.drift.length + (s['sysctl-drift']?.length ?? 0) + (s['exception-drift']?.length ?? 0);
+  const drift =
+    findings.length + s.drift.length + (s['sysctl-drift']?.length ?? 0) + (s['exception-drift']?.length ?? 0);
   if (drift > 0)
     return { kind: 'bad', word: 'drift', why: 'The kernel holds something else than was loaded.' };
   if (!s.proved)

@@ -13,6 +13,9 @@ export interface Page {
 
 export const pages: Page[] = [
   { path: '/', title: 'Overview', link: true, only: 'host', load: () => import('./overview/Host.svelte') },
+  { path: '/', title: 'Overview', link: true, only: 'fleet', load: () => import('./overview/Fleet.svelte') },
+  { path: '/hosts', title: 'Hosts', link: true, only: 'fleet', load: () => import('./hosts/Hosts.svelte') },
+  { path: '/hosts/*', title: 'Host', only: 'fleet', load: () => import('./hosts/FleetHost.svelte') },
   { path: '/host', title: 'Host', link: true, only: 'host', load: () => import('./hosts/ThisHost.svelte') },
   { path: '/policy', title: 'Policy', link: true, load: () => import('./policy/Policy.svelte') },
   { path: '/log', title: 'Log', link: true, only: 'host', load: () => import('./log/Log.svelte') },

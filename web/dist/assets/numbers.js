@@ -1,0 +1,1 @@
+var e=new Intl.NumberFormat(`en`,{maximumFractionDigits:0});function t(t){return e.format(t)}function n(e,n,r=`${n}s`){return`${t(e)} ${e===1?n:r}`}function r(e){return e===0?`0`:`${e<10?e.toFixed(1):t(e)}/s`}function i(e){let n=[`B`,`kB`,`MB`,`GB`,`TB`],r=0;for(;e>=1e3&&r<n.length-1;)e/=1e3,r++;return`${e<10&&r>0?e.toFixed(1):t(e)} ${n[r]}`}export{r as i,t as n,n as r,i as t};
