@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/demo"
@@ -15,8 +17,9 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Show Sluice at work on real packets",
 		Long: `Plays the only-Europe example in network namespaces, with country data and packets:
-"make demo" in the source tree, in whose root it works. With --json it is shown on
-standard error.
+"make demo" in the source tree, in whose root it works. On a terminal the host and the fleet
+are shown in a browser afterwards, until a key is pressed. With --json it is shown on standard
+error.
 
 Exit status: 0 all was seen as expected, 1 something was not, 2 bad use, or it could
 not be played, 130 interrupted.`,
@@ -42,6 +45,9 @@ func runDemo(cmd *cobra.Command, _ []string) (err error) {
 	o.Picture, _ = cmd.Flags().GetString("picture")
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
+	if in, is := cmd.InOrStdin().(*os.File); is && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(o.Out.Fd())) {
+		o.Stay = func() error { return awaitKey(ctx, in) }
+	}
 	r, err := demo.Play(o)
 	switch {
 	case ctx.Err() != nil:
@@ -53,6 +59,25 @@ func runDemo(cmd *cobra.Command, _ []string) (err error) {
 	}
 	if command.JSON(cmd) {
 		err = errors.Join(command.PrintJSON(cmd.OutOrStdout(), r), err)
+	}
+	return err
+}
+
+// awaitKey waits until a key is pressed on a terminal.
+func awaitKey(ctx context.Context, in *os.File) error {
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), before) }()
+	key := make(chan error, 1)
+	go func() {
+		_, err := in.Read(make([]byte, 1))
+		key <- err
+	}()
+	select {
+	case err = <-key:
+	case <-ctx.Done():
 	}
 	return err
 }

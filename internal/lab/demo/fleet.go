@@ -52,6 +52,7 @@ func (h *fleetHost) socket() string { return h.State + ".socket" }
 func (d *demo) fleetActs() error {
 	d.title("A fleet: one signed policy, a controller, %d hosts", len(fleetHosts))
 	f := &fleet{demo: d}
+	d.fleet = f
 	for _, act := range []func() error{func() error { return f.found(fleetHosts, fleetFiles) }, f.first, f.change, f.mistake, f.drift} {
 		if err := act(); err != nil {
 			return err
@@ -60,9 +61,14 @@ func (d *demo) fleetActs() error {
 	return nil
 }
 
+// controller is its program.
+func (d *demo) controller() string {
+	return filepath.Join(filepath.Dir(d.Binary), "sluice-controller")
+}
+
 // command runs the controller's program where the controller is.
 func (f *fleet) command(args ...string) (string, error) {
-	return f.space.Run(filepath.Join(filepath.Dir(f.Binary), "sluice-controller"), args...)
+	return f.space.Run(f.controller(), args...)
 }
 
 func (f *fleet) path(names ...string) string {
@@ -119,7 +125,7 @@ func (f *fleet) found(names []string, files map[string]string) error {
 		}
 	}
 	f.web = fmt.Sprint("https://localhost:", f.space.PassOn(webAt).Port())
-	f.space.Start(filepath.Join(filepath.Dir(f.Binary), "sluice-controller"), f.inController("run", "--listen", controllerAt, "--web", webAt, "--web-url", f.web)...)
+	f.space.Start(f.controller(), f.inController("run", "--listen", controllerAt, "--web", webAt, "--web-url", f.web)...)
 	for _, h := range f.hosts {
 		role, _, _ := strings.Cut(h.name, "-")
 		token, err := f.until("the controller answers", func(out string) bool { return strings.Contains(out, "sluice1.") },

@@ -20,6 +20,7 @@ type demo struct {
 	db      *geo.Database
 	policy  string // file, in the directory that sluice runs in
 	scratch string // directory for state, policies and what the servers write
+	fleet   *fleet
 }
 
 // Options say what is played.
@@ -30,6 +31,8 @@ type Options struct {
 	Picture string   // file for a picture (SVG) of what was printed, "" is none
 	Out     *os.File // for who looks on
 	Packets int      // of Show: so many more a second
+	// Stay waits, at the end of Play, while pages show what was played; nil: there are none.
+	Stay func() error
 }
 
 // Result is what came of it.
@@ -41,31 +44,38 @@ type Result struct {
 
 // Play plays it. An error is that it could not be played, or was interrupted, by the
 // signal that testnet closes its networks of.
-func Play(o Options) (Result, error) {
-	d, err := within(o, func(d *demo) error { return d.play(o.Data) })
-	if err != nil {
-		return Result{}, err
-	}
-	r := d.close()
-	if o.Picture != "" && len(r.Wrong) == 0 {
-		err = os.WriteFile(o.Picture, drawTerminal("make demo", d.record.String()), 0o644)
-	}
+func Play(o Options) (r Result, err error) {
+	err = within(o, func(d *demo) error {
+		if err := d.play(o.Data); err != nil {
+			return err
+		}
+		r = d.close()
+		if o.Picture != "" && len(r.Wrong) == 0 {
+			if err := os.WriteFile(o.Picture, drawTerminal("make demo", d.record.String()), 0o644); err != nil {
+				return err
+			}
+		}
+		if o.Stay == nil {
+			return nil
+		}
+		return d.inTurn(func() error { return d.showPage(o.Stay) })
+	})
 	return r, err
 }
 
 // within has a laboratory for as long as act takes.
-func within(o Options, act func(*demo) error) (d *demo, err error) {
-	d = &demo{report: newReport(o.Out)}
+func within(o Options, act func(*demo) error) (err error) {
+	d := &demo{report: newReport(o.Out)}
 	if d.scratch, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(d.scratch)
 	d.Binary, d.State = o.Binary, filepath.Join(d.scratch, "state")
 	d.Dir, d.policy = filepath.Split(o.Policy)
 	if d.net, err = testnet.Create("demo"); err != nil {
-		return nil, err
+		return err
 	}
-	return d, errors.Join(act(d), d.net.Close())
+	return errors.Join(act(d), d.net.Close())
 }
 
 // play is the whole of the demo, part by part.

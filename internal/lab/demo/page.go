@@ -1,12 +1,17 @@
 package demo
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sluice/internal/lab/testnet"
@@ -53,7 +58,7 @@ type SceneFleet struct {
 
 // Show sets the scene and has somebody act on it, who is told when the scene is interrupted.
 func Show(o Options, act func(Scene) error) error {
-	_, err := within(o, func(d *demo) error {
+	return within(o, func(d *demo) error {
 		f := &fleet{demo: d}
 		return d.inTurn(
 			func() error { return d.loadCountries(o.Data) },
@@ -69,7 +74,6 @@ func Show(o Options, act func(Scene) error) error {
 			func() error { return f.visit(o.Packets, func() error { return act(f.scene()) }) },
 		)
 	})
-	return err
 }
 
 // The fleet of a scene.
@@ -132,6 +136,40 @@ func (f *fleet) scene() Scene {
 		s.Fleet.Hosts = append(s.Fleet.Hosts, SceneHost{h.name, h.space.Name(), h.socket(), h.State, h.at})
 	}
 	return s
+}
+
+// showPage says where pages show the host and the fleet, while packets come to them.
+func (d *demo) showPage(stay func() error) error {
+	if err := d.serveAgent(); err != nil {
+		return err
+	}
+	local := exec.Command(d.controller(), "local", "--socket", d.socket(), "--netns", d.host.Name())
+	local.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out, err := local.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := local.Start(); err != nil {
+		return err
+	}
+	d.net.OnClose(func() error {
+		_ = local.Process.Kill()
+		_ = local.Wait() // killed
+		return nil
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("sluice-controller local says no address: %w", err)
+	}
+	link, err := d.fleet.command(d.fleet.inController("access", "link", "demo", "--role", "admin")...)
+	if err != nil {
+		return err
+	}
+	d.title("The same in a browser, until you press a key; each address opens its page once")
+	d.say("the host:   %s", strings.TrimSpace(address))
+	d.say("the fleet:  %s", strings.TrimSpace(link[strings.Index(link, "https://"):]))
+	d.say("The certificate of the fleet's page is by the fleet's own CA, which no browser knows.")
+	return d.fleet.visit(0, stay)
 }
 
 // socket is that of the agent of the host that is in no fleet.
