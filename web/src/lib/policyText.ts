@@ -177,3 +177,18 @@ export function sourcesOf(rule: string): string[] {
     .split(',')
     .map((w) => w.trim());
 }
+
+/** The services that rules let in, in the order of the rules: as one would ask about them. */
+export function servicesOf(texts: string[]): string[] {
+  const rules = texts.flatMap((text) =>
+    ['input', 'forward'].flatMap((section) => words(at(root(text), section, 'rules'))),
+  );
+  const said = rules.flatMap((rule) => {
+    const found = /^allow (?:published )?(\[[^\]]*\]|(?!from\b|to\b|in\b|out\b)\S+)/.exec(rule)?.[1] ?? '';
+    return found
+      .replace(/[[\]]/g, '')
+      .split(',')
+      .map((w) => w.trim());
+  });
+  return [...new Set(said)].filter((s) => s && s !== 'any');
+}

@@ -2,6 +2,7 @@
 
 import { geoNaturalEarth1, geoPath } from 'd3-geo';
 import { feature } from 'topojson-client';
+import type { Geometry, MultiPolygon } from 'geojson';
 import type { GeometryCollection, Topology } from 'topojson-specification';
 import shapesURL from 'world-atlas/countries-50m.json?url';
 import { codeOf } from './countries';
@@ -16,6 +17,36 @@ export interface Shape {
   x: number; // of its middle
   y: number;
   small: boolean; // too small to be pointed at
+}
+
+// Parts of a shape that have codes of their own: of which, by the box that they lie in (west,
+// south, east, north). Addresses there are not those of the country that the shape is of.
+const apart: [of: string, code: string, box: [number, number, number, number]][] = [
+  ['FR', 'GF', [-55, 2, -51, 6]],
+  ['FR', 'GP', [-62, 15.8, -60.9, 16.6]],
+  ['FR', 'MQ', [-61.3, 14.3, -60.7, 15]],
+  ['FR', 'RE', [55, -21.5, 56, -20.8]],
+  ['FR', 'YT', [45, -13.1, 45.4, -12.6]],
+  ['NO', 'SJ', [-10, 70.6, -7, 72]],
+  ['NO', 'SJ', [10, 74, 40, 82]],
+  ['NL', 'BQ', [-69, 11.5, -62, 18]],
+  ['AU', 'CX', [105, -11, 106, -10]],
+  ['AU', 'CC', [96, -13, 97.5, -11]],
+];
+
+/** The features of the file by code, with what lies apart on its own. */
+function split(code: string, geometry: Geometry): [string, Geometry][] {
+  if (geometry.type !== 'MultiPolygon') return [[code, geometry]];
+  const by = new Map<string, MultiPolygon>();
+  for (const polygon of geometry.coordinates) {
+    const [x = 0, y = 0] = polygon[0]?.[0] ?? [];
+    const [, own = code] =
+      apart.find(([of, , [w, s, e, n]]) => of === code && x >= w && x <= e && y >= s && y <= n) ?? [];
+    const has = by.get(own) ?? { type: 'MultiPolygon', coordinates: [] };
+    has.coordinates.push(polygon);
+    by.set(own, has);
+  }
+  return [...by];
 }
 
 let known: Promise<Shape[]> | undefined;
@@ -35,10 +66,17 @@ async function load(): Promise<Shape[]> {
   const world = (await answer.json()) as Topology<{ countries: GeometryCollection<{ name: string }> }>;
   const all = feature(world, world.objects.countries);
   const path = geoPath(geoNaturalEarth1().fitSize([width, height], all)).digits(1);
-  return all.features.map((f) => {
-    const [[left, top], [right, bottom]] = path.bounds(f);
-    const [x, y] = path.centroid(f);
-    const code = f.id === undefined ? (f.properties.name === 'Kosovo' ? 'XK' : '') : codeOf(String(f.id));
-    return { code: code ?? '', d: path(f) ?? '', x, y, small: Math.max(right - left, bottom - top) < 6 };
-  });
+  return all.features
+    .flatMap((f) => split(codeOfFeature(f.id, f.properties.name), f.geometry))
+    .map(([code, geometry]) => {
+      const [[left, top], [right, bottom]] = path.bounds(geometry);
+      const [x, y] = path.centroid(geometry);
+      return { code, d: path(geometry) ?? '', x, y, small: Math.max(right - left, bottom - top) < 6 };
+    });
+}
+
+// Some have no number in the file.
+const unnumbered: Record<string, string> = { Kosovo: 'XK', 'Indian Ocean Ter.': 'AU' };
+function codeOfFeature(id: string | number | undefined, name: string): string {
+  return (id === undefined ? unnumbered[name] : codeOf(String(id))) ?? '';
 }

@@ -18,5 +18,6 @@ export const pages: Page[] = [
   { path: '/hosts/*', title: 'Host', only: 'fleet', load: () => import('./hosts/FleetHost.svelte') },
   { path: '/host', title: 'Host', link: true, only: 'host', load: () => import('./hosts/ThisHost.svelte') },
   { path: '/policy', title: 'Policy', link: true, load: () => import('./policy/Policy.svelte') },
+  { path: '/map', title: 'Map', link: true, only: 'host', load: () => import('./map/Map.svelte') },
   { path: '/log', title: 'Log', link: true, only: 'host', load: () => import('./log/Log.svelte') },
 ];
