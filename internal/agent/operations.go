@@ -55,6 +55,8 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/check":                   {read, large},
 	"POST /v1/namespaces/{namespace}/diff":                    {read, large},
 	"POST /v1/namespaces/{namespace}/map":                     {read, large},
+	"GET /v1/namespaces/{namespace}/facts":                    {read, 0},
+	"POST /v1/namespaces/{namespace}/doctor":                  {read, small},
 	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
 	"POST /v1/namespaces/{namespace}/query":                   {read, small},
 	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
@@ -287,6 +289,14 @@ func (s *server) Diff(_ http.ResponseWriter, r *http.Request, _ string) {
 // Map says from which countries a service can be reached.
 func (s *server) Map(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "map", func(_ *request, in api.MapRequest) error { return unnamed(in.Policy) })
+}
+
+// Facts says what the host is.
+func (s *server) Facts(_ http.ResponseWriter, r *http.Request, _ string) { of(r).worked("facts", nil) }
+
+// Doctor finds what is wrong with the host.
+func (s *server) Doctor(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.DoctorRequest](of(r), "doctor", nil)
 }
 
 // Explain says what the running policy does with a packet.

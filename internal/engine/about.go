@@ -2,10 +2,13 @@ package engine
 
 import (
 	"context"
+	"time"
 
+	"sluice/internal/doctor"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 )
 
 // Checked is what check finds in a policy.
@@ -86,6 +89,33 @@ func (h *Host) Map(ctx context.Context, r *Request, w query.Words) (*query.Map, 
 	}
 	out, err := query.MapOf(ctx, c, w, atlas)
 	return out, tooMuch(err)
+}
+
+// Facts is what this host is, with its routes and the servers that it asks by itself.
+func (h *Host) Facts(ctx context.Context) (*host.Facts, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*host.Facts, error) { return h.Facts(ctx) })
+	}
+	facts, err := Facts(ctx, h.State, h.Namespace, h.Session)
+	if err != nil {
+		return nil, err
+	}
+	facts.ReadRouting()
+	facts.ReadServers(ctx, 0)
+	return &facts, nil
+}
+
+// Doctor finds what makes this host's network slow or lossy, in the time that rates are
+// counted for.
+func (h *Host) Doctor(ctx context.Context, window time.Duration) (*doctor.Report, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*doctor.Report, error) { return h.Doctor(ctx, window) })
+	}
+	o := doctor.Options{Window: window, Namespace: h.Namespace}
+	if t, err := h.Tuning(); err == nil { // who may not read it hears of what is mended too
+		o.Since = t.TableSince()
+	}
+	return doctor.Examine(ctx, o)
 }
 
 // meant is a policy that would be loaded here, or without a request the one that runs, with

@@ -19,6 +19,7 @@ import (
 	"sluice/internal/agent/client"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/view"
+	"sluice/internal/doctor"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
@@ -57,7 +58,12 @@ type Host interface {
 	Check(ctx context.Context, r engine.Request) (*engine.Checked, error)
 	Diff(ctx context.Context, r engine.Request) (*query.Report, error)
 	Map(ctx context.Context, r *engine.Request, w query.Words) (*query.Map, error)
+	Facts(ctx context.Context) (*host.Facts, error)
+	Doctor(ctx context.Context, window time.Duration) (*doctor.Report, error)
 }
+
+// doctorTime is for how long the doctor counts rates.
+const doctorTime = 2 * time.Second
 
 // Do does it. The process is there for nothing else: it goes to the caller's directory.
 func (o Order) Do(ctx context.Context, d Host) (any, error) {
@@ -152,6 +158,10 @@ func (o Order) Do(ctx context.Context, d Host) (any, error) {
 			w := query.Words{Service: in.Service, Hook: string(in.Hook), To: in.To}
 			return o.meant(in.Policy, func(r *engine.Request) (any, error) { return d.Map(ctx, r, w) })
 		})
+	case "facts":
+		return d.Facts(ctx)
+	case "doctor":
+		return d.Doctor(ctx, doctorTime)
 	case "explain":
 		return with(o, func(in api.ExplainRequest) (any, error) {
 			return d.Explain(ctx, engine.Explaining{Live: in.Live, Question: explain.Question{

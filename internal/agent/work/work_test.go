@@ -18,6 +18,7 @@ import (
 	"sluice/internal/agent/client"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/doctor"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
@@ -25,6 +26,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 )
 
 // door keeps what it is asked.
@@ -81,6 +83,16 @@ func (d *door) Diff(_ context.Context, r engine.Request) (*query.Report, error) 
 func (d *door) Map(_ context.Context, r *engine.Request, w query.Words) (*query.Map, error) {
 	d.asked = []any{disk(r), w}
 	return &query.Map{}, nil
+}
+
+func (d *door) Facts(context.Context) (*host.Facts, error) {
+	d.asked = []any{}
+	return &host.Facts{}, nil
+}
+
+func (d *door) Doctor(_ context.Context, window time.Duration) (*doctor.Report, error) {
+	d.asked = []any{window}
+	return &doctor.Report{}, nil
 }
 
 func disk(r *engine.Request) *engine.Request {
@@ -329,6 +341,8 @@ func TestAnswers(t *testing.T) {
 		{"diff", "{" + policy + "}", "", []any{edited}},
 		{"plan", "{" + policy + "}", dir, []any{offline}},
 		{"map", `{"service":"ssh","hook":"forward","to":"lan"}`, dir, []any{(*engine.Request)(nil), query.Words{Service: "ssh", Hook: "forward", To: "lan"}}},
+		{"facts", "", "", []any{}},
+		{"doctor", "{}", "", []any{doctorTime}},
 		{"map", "{" + policy + "}", "", []any{&edited, query.Words{}}},
 	} {
 		d := &door{}

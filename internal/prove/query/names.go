@@ -47,7 +47,8 @@ type Names struct {
 }
 
 // NewNames takes the names of policies: of one, or of an old and a new one. A
-// set that differs between them is called "X of FILE". Countries are looked for
+// set that differs between them is called "X of FILE", or where the files have one name "X of
+// the old policy". Countries are looked for
 // in the data, which are opened when first needed; nil: no country has a name.
 func NewNames(countries func() (*geo.Database, error), policies ...*resolve.Resolved) *Names {
 	n := &Names{given: map[string]Name{}}
@@ -93,8 +94,11 @@ func (n *Names) add(name, file string, s addrset.Set, i int, policies []*resolve
 		} else if zone := other.Zones[plain]; zone != nil && zone.HasNetworks {
 			there, has = zone.Networks, true
 		}
-		if j != i && has && !there.Equal(s) {
-			text = name + " of " + file
+		if j == i || !has || there.Equal(s) {
+			continue
+		}
+		if text = name + " of " + file; file == other.Policy.File {
+			text = name + " of the " + choose(i < j, "old", "new") + " policy"
 		}
 	}
 	n.remember(text, s)

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -116,6 +117,23 @@ func TestNames(t *testing.T) {
 	}
 	if n.Err() != nil {
 		t.Error(n.Err())
+	}
+}
+
+// A set that a policy changes is told from what it was, by the file or by which is which.
+func TestNamesOfTwo(t *testing.T) {
+	const text = "version: 1\nsets: { office: [203.0.113.0/24%s] }\ninput: { default: drop, rules: [allow ssh from office] }\n"
+	for file, want := range map[string]string{
+		"new.yaml":    "office of new.yaml except office of policy.yaml",
+		"policy.yaml": "office of the new policy except office of the old policy",
+	} {
+		d, err := Compare(t.Context(), compiled(t, resolved(t, "policy.yaml", fmt.Sprintf(text, ""))), compiled(t, resolved(t, file, fmt.Sprintf(text, ", 192.0.2.0/28, 192.0.2.32/28, 192.0.2.64/28, 192.0.2.96/28"))), geo.Snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Changes) != 1 || d.Changes[0].From.Name != want {
+			t.Errorf("%s: %+v", file, d.Changes)
+		}
 	}
 }
 
