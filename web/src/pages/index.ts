@@ -20,4 +20,27 @@ export const pages: Page[] = [
   { path: '/policy', title: 'Policy', link: true, load: () => import('./policy/Policy.svelte') },
   { path: '/map', title: 'Map', link: true, only: 'host', load: () => import('./map/Map.svelte') },
   { path: '/log', title: 'Log', link: true, only: 'host', load: () => import('./log/Log.svelte') },
+  {
+    path: '/rollouts',
+    title: 'Roll-outs',
+    link: true,
+    only: 'fleet',
+    load: () => import('./rollouts/Rollouts.svelte'),
+  },
+  { path: '/rollouts/*', title: 'Roll-out', only: 'fleet', load: () => import('./rollouts/Rollout.svelte') },
+  {
+    path: '/lists',
+    title: 'Lists',
+    link: true,
+    only: 'host',
+    load: () => import('./lists/HostLists.svelte'),
+  },
+  {
+    path: '/lists',
+    title: 'Lists',
+    link: true,
+    only: 'fleet',
+    load: () => import('./lists/FleetLists.svelte'),
+  },
+  { path: '/admin', title: 'Admin', link: true, only: 'fleet', load: () => import('./admin/Admin.svelte') },
 ];
