@@ -19,6 +19,7 @@ export const pages: Page[] = [
   { path: '/host', title: 'Host', link: true, only: 'host', load: () => import('./hosts/ThisHost.svelte') },
   { path: '/policy', title: 'Policy', link: true, load: () => import('./policy/Policy.svelte') },
   { path: '/map', title: 'Map', link: true, only: 'host', load: () => import('./map/Map.svelte') },
+  { path: '/ask', title: 'Ask', link: true, load: () => import('./ask/Ask.svelte') },
   { path: '/log', title: 'Log', link: true, only: 'host', load: () => import('./log/Log.svelte') },
   {
     path: '/rollouts',
