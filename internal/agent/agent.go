@@ -85,7 +85,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.scraper = &scraper{spaces: &a.spaces, note: a.note}
 	s := a.newServer(here)
 	h := s.http()
-	a.spaces.answers = s.byFleet(h.Handler)
+	a.spaces.answers, a.spaces.fleetMay = s.byFleet(h.Handler), a.Questions
 	// They outlive who asks them.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	var taken *apply.TakenError

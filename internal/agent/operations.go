@@ -41,6 +41,7 @@ var operations = map[string]operation{
 	"GET /v1/namespaces/{namespace}/generations/{generation}": {read, 0},
 	"GET /v1/namespaces/{namespace}/status":                   {read, 0},
 	"GET /v1/namespaces/{namespace}/log":                      {read, 0},
+	"GET /v1/namespaces/{namespace}/samples":                  {read, 0},
 	"POST /v1/namespaces/{namespace}/drops":                   {read, small},
 	"POST /v1/namespaces/{namespace}/verify":                  {read, small},
 	"GET /v1/namespaces/{namespace}/bans":                     {read, 0},

@@ -28,6 +28,7 @@ type space struct {
 	bans       chan *toBan
 	keeping    chan func(keeper) // what the keeper of bans does besides
 	meter      *engine.Meter
+	samples    samples
 	look       chan func()                      // work, with all that is kept of bans noted before
 	log        atomic.Pointer[keptLog]          // nil: nothing is kept
 	drops      atomic.Pointer[engine.DropWatch] // nil: nothing counts what the kernel drops
@@ -42,6 +43,7 @@ func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
 	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keeping: make(chan func(keeper)), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	s.meter = s.newMeter()
+	s.samples.sampler.Meter = s.meter
 	return s
 }
 
@@ -67,6 +69,7 @@ func (s *space) live(ready func() error, due func(), drops *engine.DropWatch) {
 	parts.Go(due)
 	part(s.watch)
 	parts.Go(s.keepLog)
+	parts.Go(s.keepSamples)
 	if s.own {
 		parts.Go(s.followFleet)
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
@@ -20,13 +21,14 @@ import (
 // spaces are the namespaces that are served, and why others are not, by how callers name
 // them.
 type spaces struct {
-	mutex   sync.Mutex
-	open    map[string]*space
-	refused map[string]error
-	ended   chan *space // that has closed all that it had
-	drops   engine.DropWatch
-	answers http.Handler // of what a fleet asks
-	closing sync.WaitGroup
+	mutex    sync.Mutex
+	open     map[string]*space
+	refused  map[string]error
+	ended    chan *space // that has closed all that it had
+	drops    engine.DropWatch
+	answers  http.Handler // of what a fleet asks
+	fleetMay config.Questions
+	closing  sync.WaitGroup
 }
 
 // of is the space of a name, and where there is none why it is refused, if it is.

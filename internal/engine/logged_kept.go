@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"sluice/internal/base/ring"
 	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 	"sluice/internal/system/kernel/nflog"
 )
 
@@ -50,7 +53,32 @@ func (h *Host) OpenLog(size int64) (*ring.Ring, error) {
 func (h *Host) logDir() string { return filepath.Join(h.Dir, "agent", "log") }
 
 // LogCounts is what became of the packets that were logged.
-type LogCounts struct{ Kept, Lost atomic.Uint64 }
+type LogCounts struct {
+	Kept, Lost atomic.Uint64
+
+	mutex     sync.Mutex
+	countries map[string]uint64 // of what was dropped
+}
+
+// drops counts a packet that was dropped, by its country.
+func (c *LogCounts) drops(l *Logged) {
+	if a := actionOf(l.Rule); l.Country == "" || a != policy.Drop && a != policy.Reject {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.countries == nil {
+		c.countries = map[string]uint64{}
+	}
+	c.countries[l.Country]++
+}
+
+// dropped is how many were, by country.
+func (c *LogCounts) dropped() map[string]uint64 {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return maps.Clone(c.countries)
+}
 
 // KeepLog keeps what is logged until the context ends. What the disk does not take is lost
 // and counted, of which told gets the error once, and nil when it takes them again. It is told
@@ -87,6 +115,7 @@ func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, counts *LogCounts, to
 		out := read(p)
 		lines.of(&out)
 		out.locate(countries.now())
+		counts.drops(&out)
 		out.Lost += lost
 		data, err := json.Marshal(out.short())
 		if err == nil {

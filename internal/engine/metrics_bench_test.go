@@ -18,9 +18,10 @@ import (
 	"sluice/internal/system/kernel/netns"
 )
 
-// BenchmarkMetrics reads and writes the metrics of a policy with 4,000 lines, of which many
-// become sets, and 200 sets of its own.
-func BenchmarkMetrics(b *testing.B) {
+// manyLines reads what runs of a policy with 4,000 lines, of which many become sets, and 200 sets
+// of its own.
+func manyLines(b *testing.B) *engine.Meter {
+	b.Helper()
 	testnet.Require(b, testnet.Nftables)
 	net := testnet.New(b).Unnamed("host")
 	var text bytes.Buffer
@@ -50,11 +51,32 @@ func BenchmarkMetrics(b *testing.B) {
 	if err := net.Do(func() (err error) { h.Netns, err = netns.Here(); return err }); err != nil {
 		b.Fatal(err)
 	}
-	defer h.Netns.Close()
+	b.Cleanup(func() { _ = h.Netns.Close() })
 	if _, err := h.Apply(b.Context(), engine.Request{File: file}, apply.Options{}); err != nil {
 		b.Fatal(err)
 	}
-	m := &engine.Meter{Host: h, Gauges: func(context.Context) (*engine.Gauged, error) { return h.Gauges() }}
+	return &engine.Meter{Host: h, Gauges: func(context.Context) (*engine.Gauged, error) { return h.Gauges() }}
+}
+
+// BenchmarkSample makes a sample of it.
+func BenchmarkSample(b *testing.B) {
+	s := &engine.Sampler{Meter: manyLines(b)}
+	if _, err := s.Look(b.Context(), true); err != nil {
+		b.Fatal(err)
+	}
+	before := processorTime(b)
+	for b.Loop() {
+		if is, err := s.Look(b.Context(), true); err != nil || is == nil {
+			b.Fatal(is, err)
+		}
+	}
+	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
+
+// BenchmarkMetrics reads and writes its metrics.
+func BenchmarkMetrics(b *testing.B) {
+	m := manyLines(b)
+	var text bytes.Buffer
 	series, before := 0, processorTime(b)
 	for b.Loop() {
 		families, err := m.Read(b.Context())

@@ -743,6 +743,16 @@ type RollbackRequest struct {
 // Sample One value.
 type Sample = exposition.Sample
 
+// SampledLine defines model for SampledLine.
+type SampledLine = engine.SampledLine
+
+// Samples defines model for Samples.
+type Samples struct {
+	// Every seconds of one
+	Every   float64          `json:"every"`
+	Samples []*engine.Sample `json:"samples"`
+}
+
 // SetChange A set by counts.
 type SetChange = apply.SetChange
 
@@ -853,6 +863,9 @@ type TopTable = engine.TopTable
 // TopVerdict defines model for TopVerdict.
 type TopVerdict = engine.TopVerdict
 
+// TrafficSample What was done with packets in a time, by the counters of the policy. What lines counted in the same minute before another policy came without them is not in it.
+type TrafficSample = engine.Sample
+
 // Tuned What commands have set, or taken back.
 type Tuned = apply.Tuned
 
@@ -959,6 +972,12 @@ type LogParams struct {
 
 	// Line FILE:LINE, or LINE of any file.
 	Line string `form:"line,omitempty" json:"line,omitempty"`
+}
+
+// SamplesParams defines parameters for Samples.
+type SamplesParams struct {
+	// Since Those that ended behind it; all that are kept unless given.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
 }
 
 // StatusParams defines parameters for Status.
@@ -1152,6 +1171,9 @@ type ServerInterface interface {
 	// Rollback Go back to the policy before, or to a generation.
 	// (POST /v1/namespaces/{namespace}/rollback)
 	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Samples Say what was done with packets, a minute each, 24 hours back, as far as the agent has run.
+	// (GET /v1/namespaces/{namespace}/samples)
+	Samples(w http.ResponseWriter, r *http.Request, namespace Namespace, params SamplesParams)
 	// LivingSets List the living sets of the policy that runs, and what is in them.
 	// (GET /v1/namespaces/{namespace}/sets)
 	LivingSets(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -2156,6 +2178,48 @@ func (siw *ServerInterfaceWrapper) Rollback(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// Samples operation middleware
+func (siw *ServerInterfaceWrapper) Samples(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SamplesParams
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Samples(w, r, namespace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // LivingSets operation middleware
 func (siw *ServerInterfaceWrapper) LivingSets(w http.ResponseWriter, r *http.Request) {
 
@@ -2586,6 +2650,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/remove", wrapper.Remove)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/restore", wrapper.Restore)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/rollback", wrapper.Rollback)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/samples", wrapper.Samples)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets", wrapper.LivingSets)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets", wrapper.AddToSet)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets/remove", wrapper.RemoveFromSet)

@@ -36,6 +36,8 @@ type Stream interface {
 	Receive(ctx context.Context) (*wire.Message, error)
 	Ping(ctx context.Context) error
 	Cut()
+	// Level is that of the protocol.
+	Level() int
 }
 
 // Engine brings policies into force, as commands do. A *RefusedError of Apply says that the
@@ -159,6 +161,8 @@ type Member struct {
 	soon       chan struct{} // what is not taken is asked for again before the next poll
 	spaced     bool          // network namespaces may not be as they should
 	running    sync.WaitGroup
+	sample     *wire.Sample  // that is not told yet
+	sampled    chan struct{} // there is one
 	lives      lives
 	shares     shares
 }
@@ -179,6 +183,7 @@ func (m *Member) Run(ctx context.Context) error {
 // may come before Run.
 func (m *Member) begun() {
 	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	m.sampled = make(chan struct{}, 1)
 	m.lives.wake, m.lives.tell = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.spaced = true
 	if m.Clock == nil {

@@ -45,6 +45,8 @@ type stage struct {
 	fetched  []string // hashes of blobs, each with that of the blob it may be made of
 	log      livingLog
 	answers  []wire.Piece
+	samples  []wire.Sample
+	level    int            // of the controller's protocol
 	limited  []netip.Prefix // that the controller was told of
 }
 
@@ -76,7 +78,7 @@ func newStage(t *testing.T) *stage {
 	now := time.Now()
 	key := func() trust.PrivateKey { return must(trust.NewKey()) }
 	root, policy := key(), key()
-	s := &stage{t: t, dir: filepath.Join(t.TempDir(), "fleet"), policy: policy, blobs: map[string][]byte{}, streams: map[*stream]bool{}}
+	s := &stage{t: t, dir: filepath.Join(t.TempDir(), "fleet"), policy: policy, blobs: map[string][]byte{}, streams: map[*stream]bool{}, level: wire.Level}
 	controller := t.TempDir()
 	ca, caKey, err := trust.NewCA("example.net", now)
 	check(t, err)
@@ -306,12 +308,20 @@ func (c *stream) Send(_ context.Context, m *wire.Message) error {
 	case m.LiveApplied != nil:
 		c.log.applied = *m.LiveApplied
 		c.log.told++
+	case m.Sample != nil:
+		c.samples = append(c.samples, *m.Sample)
 	case m.Answer != nil:
 		c.answers = append(c.answers, *m.Answer)
 	case m.LimitBans != nil:
 		c.limited = append(c.limited, m.LimitBans.What...)
 	}
 	return nil
+}
+
+func (c *stream) Level() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.level
 }
 
 func (c *stream) Receive(ctx context.Context) (*wire.Message, error) {

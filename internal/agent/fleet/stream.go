@@ -96,6 +96,9 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 	parts.Go(func() { end(m.tellLiving(ctx, s)) })
 	parts.Go(func() { end(m.ping(ctx, s)) })
 	parts.Go(func() { end(m.share(ctx, s)) })
+	if s.Level() >= wire.LevelQuestions {
+		parts.Go(func() { end(m.tellSamples(ctx, s)) })
+	}
 	asked := &questions{}
 	defer asked.wait.Wait() // behind the end of ctx
 	defer end(nil)

@@ -55,6 +55,9 @@ const (
 // Pieces is how many of an answer are under way before its reader has read one.
 const Pieces = 4
 
+// MostSampledFile is how many bytes the name of a file has in a sample.
+const MostSampledFile = mostShort
+
 // MostQuestions is how many of one stream are answered at once.
 const MostQuestions = 16
 
@@ -80,6 +83,11 @@ const (
 	mostDrain    = 60 * 60
 	mostPath     = 2048
 	mostStatus   = 599
+
+	mostCountries = 32
+	mostCode      = 2
+	mostLines     = 16
+	mostVerdict   = 16
 )
 
 func (f *Failure) Error() string { return f.Text }
@@ -137,7 +145,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Answer != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Answer != nil, m.Sample != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -147,7 +155,7 @@ func (m *Message) kinds() int {
 
 // FromAgent says that an agent sends it.
 func (m *Message) FromAgent() bool {
-	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil || m.Answer != nil
+	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil || m.Answer != nil || m.Sample != nil
 }
 
 // Check says what is wrong with it: what openapi.yaml does not allow.
@@ -182,6 +190,8 @@ func (m *Message) Check() error {
 		is, name = m.Pace, "pace"
 	case m.Answer != nil:
 		is, name = m.Answer, "answer"
+	case m.Sample != nil:
+		is, name = m.Sample, "sample"
 	case m.Drain != nil:
 		is, name = m.Drain, "drain"
 	case m.Refused != nil:
@@ -343,6 +353,22 @@ func (p *Pace) Check() error {
 // Check says what openapi.yaml does not allow.
 func (a *Piece) Check() error {
 	return first(errors.Join(question(a.Id), within("status", a.Status, mostStatus), text("type", a.Type, 0, mostShort), bound("body", len(a.Body), MostPiece)))
+}
+
+// Check says what openapi.yaml does not allow.
+func (s *Sample) Check() error {
+	err := errors.Join(within("seconds", s.Seconds, mostSeconds), number("new", s.New), number("dropped", s.Dropped), number("entries", s.Entries),
+		count("countries", len(s.Countries), mostCountries), count("lines", len(s.Lines), mostLines))
+	if s.Seconds == 0 {
+		err = errors.Join(err, errors.New("seconds is missing"))
+	}
+	for _, c := range s.Countries {
+		err = errors.Join(err, text("country", c.Country, 0, mostCode), number("packets", c.Packets))
+	}
+	for _, l := range s.Lines {
+		err = errors.Join(err, text("file", l.File, 0, MostSampledFile), number("line", int64(l.Line)), text("verdict", l.Verdict, 0, mostVerdict), number("packets", l.Packets))
+	}
+	return first(err)
 }
 
 func question(id int64) error {

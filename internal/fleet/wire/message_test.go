@@ -19,33 +19,36 @@ var whole = map[string]struct {
 	is   Checker
 	text string
 }{
-	"Hello":       {&Hello{}, `{"version": "1.0", "instance": "a"}`},
-	"Report":      {&Report{}, `{"state": "proved"}`},
-	"Probe":       {&Report{}, `{"state": "proved", "probes": [{"probe": "controller", "ok": true}]}`},
-	"Facts":       {&Facts{}, `{"facts": {}}`},
-	"Trust":       {&Trust{}, `{}`},
-	"Roots":       {&Roots{}, `{"roots": []}`},
-	"Desired":     {&Desired{}, `{}`},
-	"Order":       {&Desired{}, `{"order": {}}`},
-	"Prefetch":    {&Desired{}, `{"prefetch": {"bundle": 1, "rollout": 1}}`},
-	"Document":    {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0, "content": "` + hash + `"}}`},
-	"Living":      {&Hello{}, `{"version": "1.0", "instance": "a", "living": {"incarnation": 1, "seq": 2}}`},
-	"Live":        {&Live{}, `{}`},
-	"LiveApplied": {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
-	"LimitBans":   {&LimitBans{}, `{"what": ["203.0.113.7/32", "2001:db8::/64"]}`},
-	"NotLive":     {&LiveApplied{}, `{"living": {}, "refused": [{"id": "a", "why": "b"}]}`},
-	"LiveList":    {&Desired{}, `{"lists": [{"name": "a", "envelope": "YQ=="}]}`},
-	"ListReport":  {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
-	"Ask":         {&Ask{}, `{"what": "facts"}`},
-	"Question":    {&Question{}, `{"id": 1, "method": "GET", "path": "/v1"}`},
-	"Pace":        {&Pace{}, `{"id": 1}`},
-	"Piece":       {&Piece{}, `{"id": 1}`},
-	"Drain":       {&Drain{}, `{}`},
-	"Enrol":       {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
-	"Enrolled":    {&Enrolled{}, `{"fleet": "example.net", "host": "web-1", "certificate": "pem"}`},
-	"Renew":       {&Renew{}, `{"request": "pem"}`},
-	"Renewed":     {&Renewed{}, `{"certificate": "pem"}`},
-	"Failure":     {&Failure{}, `{"error": "no"}`},
+	"Hello":          {&Hello{}, `{"version": "1.0", "instance": "a"}`},
+	"Report":         {&Report{}, `{"state": "proved"}`},
+	"Probe":          {&Report{}, `{"state": "proved", "probes": [{"probe": "controller", "ok": true}]}`},
+	"Facts":          {&Facts{}, `{"facts": {}}`},
+	"Trust":          {&Trust{}, `{}`},
+	"Roots":          {&Roots{}, `{"roots": []}`},
+	"Desired":        {&Desired{}, `{}`},
+	"Order":          {&Desired{}, `{"order": {}}`},
+	"Prefetch":       {&Desired{}, `{"prefetch": {"bundle": 1, "rollout": 1}}`},
+	"Document":       {&Desired{}, `{"members": {"sha256": "` + hash + `", "size": 0, "content": "` + hash + `"}}`},
+	"Living":         {&Hello{}, `{"version": "1.0", "instance": "a", "living": {"incarnation": 1, "seq": 2}}`},
+	"Live":           {&Live{}, `{}`},
+	"LiveApplied":    {&LiveApplied{}, `{"living": {"incarnation": 1, "seq": 2}}`},
+	"LimitBans":      {&LimitBans{}, `{"what": ["203.0.113.7/32", "2001:db8::/64"]}`},
+	"NotLive":        {&LiveApplied{}, `{"living": {}, "refused": [{"id": "a", "why": "b"}]}`},
+	"LiveList":       {&Desired{}, `{"lists": [{"name": "a", "envelope": "YQ=="}]}`},
+	"ListReport":     {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
+	"Ask":            {&Ask{}, `{"what": "facts"}`},
+	"Question":       {&Question{}, `{"id": 1, "method": "GET", "path": "/v1"}`},
+	"Pace":           {&Pace{}, `{"id": 1}`},
+	"Piece":          {&Piece{}, `{"id": 1}`},
+	"Sample":         {&Sample{}, `{"seconds": 60}`},
+	"SampledCountry": {&Sample{}, `{"seconds": 60, "countries": [{"country": "DE", "packets": 1}]}`},
+	"SampledLine":    {&Sample{}, `{"seconds": 60, "lines": [{"file": "a", "line": 1, "verdict": "drop", "packets": 1}]}`},
+	"Drain":          {&Drain{}, `{}`},
+	"Enrol":          {&Enrol{}, `{"secret": "s", "host": "web-1", "request": "pem"}`},
+	"Enrolled":       {&Enrolled{}, `{"fleet": "example.net", "host": "web-1", "certificate": "pem"}`},
+	"Renew":          {&Renew{}, `{"request": "pem"}`},
+	"Renewed":        {&Renewed{}, `{"certificate": "pem"}`},
+	"Failure":        {&Failure{}, `{"error": "no"}`},
 }
 
 // inside is the part of whole that a schema describes.
@@ -55,6 +58,10 @@ func inside(name string, all map[string]any) map[string]any {
 		return all["probes"].([]any)[0].(map[string]any)
 	case "LiveList", "ListReport":
 		return all["lists"].([]any)[0].(map[string]any)
+	case "SampledCountry":
+		return all["countries"].([]any)[0].(map[string]any)
+	case "SampledLine":
+		return all["lines"].([]any)[0].(map[string]any)
 	case "Order":
 		return all["order"].(map[string]any)
 	case "Prefetch":
@@ -236,6 +243,8 @@ func fresh(c Checker) Checker {
 		return &Pace{}
 	case *Piece:
 		return &Piece{}
+	case *Sample:
+		return &Sample{}
 	case *Drain:
 		return &Drain{}
 	case *Enrol:
@@ -301,7 +310,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // FuzzDecode: whatever is taken can be sent again, and is the same.
 func FuzzDecode(f *testing.F) {
-	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Drain"} {
+	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Sample", "Drain"} {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))

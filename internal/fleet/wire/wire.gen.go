@@ -379,6 +379,9 @@ type Message struct {
 	// Report Where a host is.
 	Report *Report `json:"report,omitempty"`
 
+	// Sample What a host did with packets, as samples of the agent's interface say it. It is said once a minute, some time behind its end; one that was lost is not said again.
+	Sample *Sample `json:"sample,omitempty"`
+
 	// Trust The metadata of The Update Framework, as it was signed.
 	Trust *Trust `json:"trust,omitempty"`
 }
@@ -542,6 +545,43 @@ type Roots struct {
 
 // SHA256 64 digits, small.
 type SHA256 = string
+
+// Sample What a host did with packets, as samples of the agent's interface say it. It is said once a minute, some time behind its end; one that was lost is not said again.
+type Sample struct {
+	// Countries of what was logged and dropped
+	Countries []SampledCountry `json:"countries,omitempty,omitzero"`
+
+	// Dropped packets that they dropped or rejected
+	Dropped int64 `json:"dropped,omitempty,omitzero"`
+
+	// Entries of the connection table
+	Entries int64 `json:"entries,omitempty,omitzero"`
+
+	// Lines those that matched the most
+	Lines []SampledLine `json:"lines,omitempty,omitzero"`
+
+	// New packets that lines of the policy let in
+	New int64 `json:"new,omitempty,omitzero"`
+
+	// Seconds how long it lasted
+	Seconds int `json:"seconds"`
+}
+
+// SampledCountry defines model for SampledCountry.
+type SampledCountry struct {
+	// Country a code of ISO 3166-1
+	Country string `json:"country,omitempty,omitzero"`
+	Packets int64  `json:"packets,omitempty,omitzero"`
+}
+
+// SampledLine defines model for SampledLine.
+type SampledLine struct {
+	// File by its path in the bundle
+	File    string `json:"file,omitempty,omitzero"`
+	Line    int    `json:"line,omitempty,omitzero"`
+	Packets int64  `json:"packets,omitempty,omitzero"`
+	Verdict string `json:"verdict,omitempty,omitzero"`
+}
 
 // State Where a host is with a bundle: it has its files (fetched); they compile and keep what the host's guard says (checked); in force, to be undone unless confirmed (pending); the kernel is proved to do it (proved); it stays (confirmed); it was not put in force (refused); it was, and was undone (reverted); nothing of it is here yet (none).
 type State string

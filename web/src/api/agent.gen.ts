@@ -75,6 +75,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/namespaces/{namespace}/samples": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        /** Say what was done with packets, a minute each, 24 hours back, as far as the agent has run. */
+        get: operations["samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -3013,6 +3040,40 @@ export interface components {
             /** Format: date-time */
             since?: string;
         };
+        Samples: {
+            /** @description seconds of one */
+            every: number;
+            samples: components["schemas"]["TrafficSample"][];
+        };
+        /** @description What was done with packets in a time, by the counters of the policy. What lines counted in the same minute before another policy came without them is not in it. */
+        TrafficSample: {
+            /**
+             * Format: date-time
+             * @description when it began
+             */
+            time: string;
+            seconds: number;
+            /** @description packets that lines of the policy let in: the first ones of connections, where they are tracked */
+            new: number;
+            /** @description packets that they dropped or rejected */
+            dropped: number;
+            /** @description of the connection table at the end */
+            entries: number;
+            /** @description packets that were logged and dropped, by a code of ISO 3166-1; 32 codes at most, those that have the most */
+            countries: {
+                [key: string]: number;
+            };
+            /** @description those that matched the most, 16 at most */
+            lines: components["schemas"]["SampledLine"][];
+        };
+        SampledLine: {
+            file: string;
+            /** @description 0: of no line of the policy, such as what is banned */
+            line: number;
+            /** @enum {string} */
+            verdict: "allow" | "drop" | "reject";
+            packets: number;
+        };
         /** @description Something that a person should know of. */
         Alert: {
             /** Format: date-time */
@@ -3359,6 +3420,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LogAnswer"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    samples: {
+        parameters: {
+            query?: {
+                /** @description Those that ended behind it; all that are kept unless given. */
+                since?: string;
+            };
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The oldest one first; the last one still grows. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Samples"];
                     "application/x-ndjson": components["schemas"]["Line"];
                 };
             };
