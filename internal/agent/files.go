@@ -14,7 +14,7 @@ import (
 const policies = "/etc/sluice"
 
 // namesFiles are the operations whose requests name files.
-var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true, "map": true}
+var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true, "map": true, "reach": true}
 
 // theirRoot is the root folder of the caller's process. What is found behind it is what he
 // would find, whatever is mounted there and becomes of him.

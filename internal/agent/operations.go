@@ -56,6 +56,7 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/check":                   {read, large},
 	"POST /v1/namespaces/{namespace}/diff":                    {read, large},
 	"POST /v1/namespaces/{namespace}/map":                     {read, large},
+	"POST /v1/namespaces/{namespace}/reach":                   {read, large},
 	"GET /v1/namespaces/{namespace}/facts":                    {read, 0},
 	"POST /v1/namespaces/{namespace}/doctor":                  {read, small},
 	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
@@ -290,6 +291,11 @@ func (s *server) Diff(_ http.ResponseWriter, r *http.Request, _ string) {
 // Map says from which countries a service can be reached.
 func (s *server) Map(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "map", func(_ *request, in api.MapRequest) error { return unnamed(in.Policy) })
+}
+
+// Reach says who reaches what.
+func (s *server) Reach(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "reach", func(_ *request, in api.ReachRequest) error { return unnamed(in.Policy) })
 }
 
 // Facts says what the host is.

@@ -234,6 +234,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/plan":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/check":       `{"policy":{"file":"a","directory":"/etc/sluice","texts":{"a":"version: 1"}}}`,
 	"POST /v1/namespaces/{namespace}/doctor":      `{}`,
+	"POST /v1/namespaces/{namespace}/reach":       `{}`,
 	"POST /v1/namespaces/{namespace}/map":         `{"service":"ssh"}`,
 	"POST /v1/namespaces/{namespace}/diff":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/refresh":     `{}`,

@@ -91,6 +91,21 @@ func (h *Host) Map(ctx context.Context, r *Request, w query.Words) (*query.Map, 
 	return out, tooMuch(err)
 }
 
+// Reach says who reaches what by a policy that would be loaded here, or by the one that runs
+// where there is no request: of one service, or of those that its rules name. No list is asked
+// for.
+func (h *Host) Reach(ctx context.Context, r *Request, service string) (*query.Matrix, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*query.Matrix, error) { return h.Reach(ctx, r, service) })
+	}
+	_, c, err := h.meant(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	out, err := query.MatrixOf(ctx, c, query.Words{Service: service})
+	return out, tooMuch(err)
+}
+
 // Facts is what this host is, with its routes and the servers that it asks by itself.
 func (h *Host) Facts(ctx context.Context) (*host.Facts, error) {
 	if h.Netns != nil {

@@ -688,7 +688,7 @@ type QueryRequestHook string
 // QueryRequestVerdicts defines model for QueryRequest.Verdicts.
 type QueryRequestVerdicts string
 
-// Reach Who reaches what, a row a source and a column a target.
+// Reach Who reaches what, a row a source and a column a target, each source in by the interfaces that lead to it. At most 60 of the policy's sets and zones and 60 targets, and notes say how many are left out.
 type Reach = query.Matrix
 
 // ReachCell defines model for ReachCell.
@@ -701,6 +701,9 @@ type ReachLine = query.Line
 type ReachRequest struct {
 	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
 	Policy PolicyFile `json:"policy,omitempty"`
+
+	// Service as a rule says it; those that rules name unless given
+	Service string `json:"service,omitempty"`
 }
 
 // ReachState allowed: every address may begin every one of the connections that are asked about, without a limit; limited: the same, some within a limit; partly: some; blocked: none.

@@ -58,6 +58,7 @@ type Host interface {
 	Check(ctx context.Context, r engine.Request) (*engine.Checked, error)
 	Diff(ctx context.Context, r engine.Request) (*query.Report, error)
 	Map(ctx context.Context, r *engine.Request, w query.Words) (*query.Map, error)
+	Reach(ctx context.Context, r *engine.Request, service string) (*query.Matrix, error)
 	Facts(ctx context.Context) (*host.Facts, error)
 	Doctor(ctx context.Context, window time.Duration) (*doctor.Report, error)
 }
@@ -157,6 +158,10 @@ func (o Order) Do(ctx context.Context, d Host) (any, error) {
 		return with(o, func(in api.MapRequest) (any, error) {
 			w := query.Words{Service: in.Service, Hook: string(in.Hook), To: in.To}
 			return o.meant(in.Policy, func(r *engine.Request) (any, error) { return d.Map(ctx, r, w) })
+		})
+	case "reach":
+		return with(o, func(in api.ReachRequest) (any, error) {
+			return o.meant(in.Policy, func(r *engine.Request) (any, error) { return d.Reach(ctx, r, in.Service) })
 		})
 	case "facts":
 		return d.Facts(ctx)

@@ -85,6 +85,11 @@ func (d *door) Map(_ context.Context, r *engine.Request, w query.Words) (*query.
 	return &query.Map{}, nil
 }
 
+func (d *door) Reach(_ context.Context, r *engine.Request, service string) (*query.Matrix, error) {
+	d.asked = []any{disk(r), service}
+	return &query.Matrix{}, nil
+}
+
 func (d *door) Facts(context.Context) (*host.Facts, error) {
 	d.asked = []any{}
 	return &host.Facts{}, nil
@@ -342,6 +347,8 @@ func TestAnswers(t *testing.T) {
 		{"plan", "{" + policy + "}", dir, []any{offline}},
 		{"map", `{"service":"ssh","hook":"forward","to":"lan"}`, dir, []any{(*engine.Request)(nil), query.Words{Service: "ssh", Hook: "forward", To: "lan"}}},
 		{"facts", "", "", []any{}},
+		{"reach", `{"service":"ssh"}`, dir, []any{(*engine.Request)(nil), "ssh"}},
+		{"reach", "{" + policy + "}", "", []any{&edited, ""}},
 		{"doctor", "{}", "", []any{doctorTime}},
 		{"map", "{" + policy + "}", "", []any{&edited, query.Words{}}},
 	} {

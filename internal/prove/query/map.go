@@ -165,33 +165,3 @@ type Line struct {
 	Line int    `json:"line,omitempty"` // 0: no line does
 	Rule string `json:"rule"`
 }
-
-// Matrix is who reaches what: of each of Sources a row of Cells, in the order of Targets.
-type Matrix struct {
-	Policy  string   `json:"policy"` // its file
-	Sources []Origin `json:"sources"`
-	Targets []Target `json:"targets"`
-	Cells   [][]Cell `json:"cells"`
-	Notes   []string `json:"notes,omitempty"`
-	Seconds float64  `json:"seconds"`
-}
-
-// Origin is who asks: a set or a zone of the policy, or everybody else.
-type Origin struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"` // set, zone, elsewhere
-}
-
-// Target is what is asked for: a service of this host, or of a zone or set behind it.
-type Target struct {
-	Name    string `json:"name"`
-	Hook    string `json:"hook"`
-	Service string `json:"service"`
-	To      string `json:"to,omitempty"`
-}
-
-// Cell is whether a source reaches a target, and which lines decide.
-type Cell struct {
-	State State  `json:"state"`
-	Lines []Line `json:"lines"`
-}

@@ -1374,6 +1374,8 @@ export interface components {
             policy?: components["schemas"]["PolicyFile"];
         };
         ReachRequest: {
+            /** @description as a rule says it; those that rules name unless given */
+            service?: string;
             policy?: components["schemas"]["PolicyFile"];
         };
         DoctorRequest: Record<string, never>;
@@ -2733,10 +2735,11 @@ export interface components {
             /** @description the line as it stands, or what always holds */
             rule: string;
         };
-        /** @description Who reaches what, a row a source and a column a target. */
+        /** @description Who reaches what, a row a source and a column a target, each source in by the interfaces that lead to it. At most 60 of the policy's sets and zones and 60 targets, and notes say how many are left out. */
         Reach: {
             /** @description its file */
             policy: string;
+            /** @description the zones, the sets, and last everybody else, where zones have not everybody */
             sources: {
                 name: string;
                 /** @enum {string} */
