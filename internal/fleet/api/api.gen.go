@@ -199,6 +199,24 @@ func (e PolicyKind) Valid() bool {
 	}
 }
 
+// Defines values for PolicyTextsSigning.
+const (
+	SigningController PolicyTextsSigning = "controller"
+	SigningOffline    PolicyTextsSigning = "offline"
+)
+
+// Valid indicates whether the value is a known member of the PolicyTextsSigning enum.
+func (e PolicyTextsSigning) Valid() bool {
+	switch e {
+	case SigningController:
+		return true
+	case SigningOffline:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RequestState.
 const (
 	RequestApproved RequestState = "approved"
@@ -1007,9 +1025,12 @@ type PolicyTexts struct {
 	// Files fleet.yaml first, then the parts in the order in which they join
 	Files []PolicyText `json:"files"`
 
-	// Signing offline: operators sign, with keys that no controller has
-	Signing string `json:"signing"`
+	// Signing offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+	Signing PolicyTextsSigning `json:"signing"`
 }
+
+// PolicyTextsSigning offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+type PolicyTextsSigning string
 
 // Publish defines model for Publish.
 type Publish struct {
@@ -1345,6 +1366,9 @@ type MissingJSONRequestBody = Hashes
 // CreateDraftJSONRequestBody defines body for CreateDraft for application/json ContentType.
 type CreateDraftJSONRequestBody = NewDraft
 
+// RollOutDraftJSONRequestBody defines body for RollOutDraft for application/json ContentType.
+type RollOutDraftJSONRequestBody = Why
+
 // PutGuestJSONRequestBody defines body for PutGuest for application/json ContentType.
 type PutGuestJSONRequestBody = NewGuest
 
@@ -1440,6 +1464,9 @@ type ServerInterface interface {
 	// Draft Give a draft with its texts.
 	// (GET /api/v1/drafts/{id})
 	Draft(w http.ResponseWriter, r *http.Request, id string)
+	// RollOutDraft Sign the policy with a draft, by the key that the controller was started with, and begin its roll-out; where fleet.yaml says signing is controller.
+	// (POST /api/v1/drafts/{id}/roll-out)
+	RollOutDraft(w http.ResponseWriter, r *http.Request, id string)
 	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
 	// (GET /api/v1/events)
 	Events(w http.ResponseWriter, r *http.Request, params EventsParams)
@@ -2026,6 +2053,32 @@ func (siw *ServerInterfaceWrapper) Draft(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Draft(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RollOutDraft operation middleware
+func (siw *ServerInterfaceWrapper) RollOutDraft(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", r.PathValue("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RollOutDraft(w, r, id)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3068,6 +3121,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/drafts", wrapper.CreateDraft)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.RemoveDraft)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.Draft)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/drafts/{id}/roll-out", wrapper.RollOutDraft)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+
+	"sluice/internal/fleet/rollout"
 )
 
 // DraftID is the id of a draft with these texts, on those of a bundle.
@@ -38,6 +40,11 @@ func (c *Client) Draft(ctx context.Context, id string) (*Draft, error) {
 		return nil, fmt.Errorf("the controller gives other texts than those of draft %s", id)
 	}
 	return d, err
+}
+
+// RollOutDraft has the controller sign a draft, and roll it out.
+func (c *Client) RollOutDraft(ctx context.Context, id, why string) (*rollout.Rollout, error) {
+	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/api/v1/drafts/"+url.PathEscape(id)+"/roll-out", Why{Why: why})
 }
 
 // RemoveDraft forgets one.

@@ -26,6 +26,9 @@ how the draft changes the files of the repository, and what that opens and close
 hosts of the inventory: found here, whatever the controller said of it. The ID is a hash of the
 content, so that what is shown is what was saved.
 
+With --roll-out the controller signs it, and the roll-out begins, where fleet.yaml says signing:
+controller and the controller was started with --sign-in.
+
 With --into the files are written into a repository, where "check", "sign" and git find them.
 A file that is another one there than in the bundle on which the draft was made is left alone,
 and so is the rest, unless --force is given. "sign ID" does both at once.
@@ -39,9 +42,11 @@ Exit status: 0 fine, 2 bad use, an error in the draft, or no controller answers.
 	addController(cmd)
 	addRepository(cmd.Flags())
 	cmd.Flags().String("into", "", "write the files into the repository `DIR`")
+	cmd.Flags().Bool("roll-out", false, "have the controller sign it and roll it out, where fleet.yaml says signing: controller")
 	cmd.Flags().Bool("force", false, "overwrite files that were changed meanwhile")
 	command.Must(cmd.MarkFlagDirname("into"))
 	cmd.MarkFlagsMutuallyExclusive("into", "repository")
+	cmd.MarkFlagsMutuallyExclusive("into", "roll-out")
 	return cmd
 }
 
@@ -54,6 +59,17 @@ func runDraft(cmd *cobra.Command, args []string) error {
 			return errors.New("--into is for one draft: name its ID")
 		}
 		return listDrafts(ctx, cmd)
+	}
+	if rollOut, _ := cmd.Flags().GetBool("roll-out"); rollOut {
+		made, err := controllerOf(cmd).RollOutDraft(ctx, args[0], "")
+		switch {
+		case err != nil:
+			return waiting(err)
+		case command.JSON(cmd):
+			return command.PrintJSON(cmd.OutOrStdout(), made)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "bundle %d is signed, and roll-out %d has begun\n", made.Bundle, made.ID)
+		return nil
 	}
 	if into != "" {
 		command.Must(cmd.Flags().Set("repository", into))

@@ -109,3 +109,64 @@ func TestDraftCommands(t *testing.T) {
 		t.Errorf("it is written: %v", err)
 	}
 }
+
+// TestSigningByController: a controller signs a draft where fleet.yaml lets it and it has a key,
+// and signs nothing else that stands in the repository.
+func TestSigningByController(t *testing.T) {
+	t.Setenv("SSH_AUTH_SOCK", "")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	repository, keys, controller, line := fleetFolders(t)
+	run(t, 0, line...)
+	at := func(args ...string) []string { return append(args, "--dir", controller) }
+	key := filepath.Join(keys, "policy.pem")
+	base, fleet := filepath.Join(repository, "parts/10-base.yaml"), filepath.Join(repository, "fleet.yaml")
+	const was = "version: 1\ninput: {default: drop, rules: [allow ssh from 198.51.100.0/24]}\n"
+	write(t, base, was)
+	publish := func() {
+		t.Helper()
+		run(t, 0, "sign", "--repository", repository, "--key", key)
+		run(t, 0, at("publish", "--repository", repository)...)
+	}
+	f := &founded{repository: repository, dir: controller}
+	stop := f.serve(t)
+	publish()
+	client := api.NewClient(controller)
+	draft := func(text string) string {
+		t.Helper()
+		d, err := client.CreateDraft(t.Context(), api.NewDraft{Texts: map[string]string{"parts/10-base.yaml": text}})
+		ok(t, err)
+		return d.Id
+	}
+	refused := func(id, why string) {
+		t.Helper()
+		_, errOut := run(t, 2, at("draft", id, "--roll-out")...)
+		has(t, errOut, why)
+		if text, err := os.ReadFile(base); err != nil || string(text) != was {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	open := strings.Replace(was, "/24]", "/24, allow ntp]", 1)
+	refused(draft(open), "signing is offline")
+	text, err := os.ReadFile(fleet)
+	ok(t, err)
+	write(t, fleet, string(text)+"signing: controller\n")
+	publish()
+	refused(draft(open), "without --sign-in")
+	stop()
+
+	run(t, 2, at("run", "--sign-in", repository, "--key", filepath.Join(keys, "root-1.pem"), "--listen", "127.0.0.1:0")...)
+	defer f.serve(t, "--sign-in", repository, "--key", key)()
+	other := filepath.Join(repository, "parts/70-other.yaml")
+	write(t, other, "version: 1\ninput: {rules: [allow https]}\n")
+	refused(draft(open), "the repository has changes that are in no bundle: +parts/70-other.yaml")
+	ok(t, os.Remove(other))
+	out, _ := run(t, 0, at("draft", draft(open), "--roll-out")...)
+	has(t, out, "bundle 3 is signed, and roll-out 3 has begun")
+	if text, err := os.ReadFile(base); err != nil || string(text) != open {
+		t.Errorf("%s, %v", text, err)
+	}
+	is, err := client.Policy(t.Context())
+	if err != nil || is.Bundle != 3 || is.Signing != api.SigningController {
+		t.Errorf("%+v, %v", is, err)
+	}
+}

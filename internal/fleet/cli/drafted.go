@@ -220,6 +220,21 @@ func (d *drafted) write(force bool) error {
 	return nil
 }
 
+// undo gives the files of the draft back what they had when it was read.
+func (d *drafted) undo() error {
+	root, err := os.OpenRoot(d.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, f := range d.Files {
+		if wrong := put(root, f.Name, string(d.has[f.Name])); wrong != nil && !errors.Is(wrong, fs.ErrNotExist) {
+			err = errors.Join(err, wrong)
+		}
+	}
+	return err
+}
+
 // put writes a file in one step, or removes it where there is no text.
 func put(root *os.Root, name, text string) error {
 	if text == "" {

@@ -37,10 +37,12 @@ repository after the other. Hosts follow from whatever version they know.`,
 	return cmd
 }
 
-func openRepository(cmd *cobra.Command) (*trust.Repository, error) {
-	r, err := trust.OpenRepository(repository(cmd))
+func openRepository(cmd *cobra.Command) (*trust.Repository, error) { return openFleet(repository(cmd)) }
+
+func openFleet(dir string) (*trust.Repository, error) {
+	r, err := trust.OpenRepository(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no fleet begins here: %w\nhint: sluice-controller init begins one", repository(cmd), err)
+		return nil, fmt.Errorf("%s: no fleet begins here: %w\nhint: sluice-controller init begins one", dir, err)
 	}
 	return r, err
 }

@@ -101,50 +101,27 @@ func publish(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.Metadata()
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("no bundle is signed yet\nhint: sluice-controller sign signs the first one")
-	}
-	if errors.Is(err, trust.ErrUnsigned) || errors.Is(err, trust.ErrThreshold) {
-		has, needs := r.Pending()
-		return fmt.Errorf("what is signed has %d of %s by the keys that root.json names for policies\nhint: sluice-controller sign adds one, and sluice-controller key list names the keys", has, english.Plural(needs, "signature"))
-	}
-	if err != nil {
-		return err
-	}
-	listed := r.Bundles()
-	b := listed[len(listed)-1]
-	manifests, err := r.Manifests()
-	if err != nil {
-		return err
-	}
 	dir, _ := cmd.Flags().GetString("repository")
-	files, err := bundleFiles(dir, r, b, manifests[b.SHA256])
+	p, err := publicationOf(dir, r)
 	if err != nil {
 		return err
 	}
-	older, err := olderFiles(listed[:len(listed)-1], manifests)
-	if err != nil {
-		return err
-	}
-	for hash, manifest := range manifests { // a restored controller may lack older ones
-		files[hash] = manifest
-	}
+	p.NotBefore = from
 	c := controllerOf(cmd)
 	waits, _ := cmd.Flags().GetBool("wait")
 	if waits {
 		patient(cmd, c)
 	}
 	warnUnseen(ctx, cmd, c)
-	out := published{Bundle: b.Number}
-	if err := send(ctx, c, r, files, older, &out); err != nil {
+	out := published{Bundle: p.Bundle}
+	if err := send(ctx, c, r, p.files, p.older, &out); err != nil {
 		return hinted(err)
 	}
 	for _, file := range out.Lacking {
 		w := cmd.ErrOrStderr()
 		fmt.Fprintf(w, "%s %s is neither at the controller nor in trust/blobs: no host can go back to it\n", command.Paint(w, "33", "warning:"), file)
 	}
-	if out.Rollout, err = c.Publish(ctx, api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number, NotBefore: from}); err != nil {
+	if out.Rollout, err = c.Publish(ctx, p.Publish); err != nil {
 		return waiting(err)
 	}
 	if waits {
@@ -159,6 +136,45 @@ func publish(cmd *cobra.Command, _ []string) error {
 		return command.ErrFound
 	}
 	return nil
+}
+
+// publication is the newest signed bundle of a repository, as a controller gets it.
+type publication struct {
+	api.Publish
+	files map[string][]byte // of it, and the manifests of older ones, by hash
+	older map[string]string // what to call each other file of older ones, by hash
+}
+
+func publicationOf(dir string, r *trust.Repository) (*publication, error) {
+	m, err := r.Metadata()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("no bundle is signed yet\nhint: sluice-controller sign signs the first one")
+	}
+	if errors.Is(err, trust.ErrUnsigned) || errors.Is(err, trust.ErrThreshold) {
+		has, needs := r.Pending()
+		return nil, fmt.Errorf("what is signed has %d of %s by the keys that root.json names for policies\nhint: sluice-controller sign adds one, and sluice-controller key list names the keys", has, english.Plural(needs, "signature"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	listed := r.Bundles()
+	b := listed[len(listed)-1]
+	manifests, err := r.Manifests()
+	if err != nil {
+		return nil, err
+	}
+	files, err := bundleFiles(dir, r, b, manifests[b.SHA256])
+	if err != nil {
+		return nil, err
+	}
+	older, err := olderFiles(listed[:len(listed)-1], manifests)
+	if err != nil {
+		return nil, err
+	}
+	for hash, manifest := range manifests { // a restored controller may lack older ones
+		files[hash] = manifest
+	}
+	return &publication{api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: b.Number}, files, older}, nil
 }
 
 func printPublished(cmd *cobra.Command, out *published) error {

@@ -38,12 +38,18 @@ the other commands take with --ca, or is read from files, which are read again w
 People log in with links from "sluice-controller access link", or with --oidc-issuer at their
 provider; "access" in fleet.yaml says what they may do.
 
+With --sign-in and --key it signs what an admin has it roll out, in a repository here, if fleet.yaml
+says signing: controller: small fleets then need no operator with a key, and who takes this machine
+can push policies.
+
 Hosts stay as they are while no controller runs. While the database does not answer, hosts
 are told what was known last, and commands that change something are refused.
 
 Files: keys/, ca.pem and trust.json in its directory, which "sluice-controller init" makes;
 fleet.db there, unless --database says otherwise; notices.yaml there says who hears of what is
 wrong, the journal unless there is one.
+
+` + passphraseHelp + `
 
 Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		Example: `  sluice-controller run
@@ -67,6 +73,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	flags.String("oidc-groups", "groups", "the `CLAIM` that has the groups of a person")
 	cmd.MarkFlagsRequiredTogether("web-certificate", "web-key")
 	cmd.MarkFlagsRequiredTogether("oidc-issuer", "oidc-client")
+	addOnlineSigning(cmd)
 	return cmd
 }
 
@@ -93,6 +100,10 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		return fmt.Errorf("%s: another controller runs in this directory", dir)
 	}
 	if err := restoredWhole(dir); err != nil {
+		return err
+	}
+	sign, err := onlineSigning(cmd, dir)
+	if err != nil {
 		return err
 	}
 	people, err := notices.Load(dir, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "notice: "+text) })
@@ -122,7 +133,7 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 		defer web.Listener.Close()
 	}
 	c, err := controller.New(ctx, controller.Options{
-		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Fetch: command.FetchRanges("sluice-controller"), Web: web, Notices: people,
+		Dir: dir, Store: s, Version: sluice.Version(), Controllers: reached, Fetch: command.FetchRanges("sluice-controller"), Web: web, Notices: people, Sign: sign,
 		Note: func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+err.Error()) },
 	})
 	if errors.Is(err, fs.ErrNotExist) {

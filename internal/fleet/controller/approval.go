@@ -68,7 +68,7 @@ func suspendable(operation string) (body any, has bool) {
 		return &api.NewHoldings{}, true
 	case "unban", "disallow":
 		return &api.Lift{}, true
-	case "command", "revoke":
+	case "command", "revoke", "rollOutDraft":
 		return &api.Why{}, true
 	case "setLabels":
 		return &api.LabelOrder{}, true

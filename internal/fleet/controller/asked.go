@@ -93,12 +93,14 @@ func (w *commandLine) operation(is store.Request, at *url.URL) {
 		"command": {"rollout", segment(at, 5), segment(at, 4)}, "revoke": {"revoke", segment(at, 4)}, "setLabels": {"publish", "labels", segment(at, 4)},
 		"putGuest": {"guest", "put", segment(at, 4)}, "removeGuest": {"guest", "remove", segment(at, 4)},
 		"refreshList": {"lists", "refresh", segment(at, 4)}, "undoList": {"lists", "undo", segment(at, 4)},
-		"createToken": {"token", "create"}, "createAccess": {"access", "create"}, "createLink": {"access", "link"},
+		"rollOutDraft": {"draft", segment(at, 4)},
+		"createToken":  {"token", "create"}, "createAccess": {"access", "create"}, "createLink": {"access", "link"},
 	}[is.Operation]
 	if words == nil {
 		words = []string{is.Operation} // publish, ban, unban, allow, disallow
 	}
 	w.add(words...)
+	w.set("--roll-out", is.Operation == "rollOutDraft")
 }
 
 // body is what the body of a request says, which was asked for at a time.

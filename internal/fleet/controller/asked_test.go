@@ -50,6 +50,7 @@ func TestAsks(t *testing.T) {
 		{"createToken", "/api/v1/tokens", `{"labels": {"role": "web"}, "uses": 20, "expires": "2026-12-01T01:00:00Z", "approve": true}`, "token create --labels role=web --uses 20 --for 1h --approve"},
 		{"createAccess", "/api/v1/access", `{"name": "ci", "role": "admin", "expires": "2027-03-01T00:00:00Z"}`, "access create ci --role admin --for 90d"},
 		{"createLink", "/api/v1/links", `{"user": "max", "hosts": "env=test"}`, "access link max --hosts env=test"},
+		{"rollOutDraft", "/api/v1/drafts/3f0c52a1b97e44d0/roll-out", `{"why": "a customer"}`, `draft 3f0c52a1b97e44d0 --roll-out -m "a customer"`},
 		{"enrol", "/v1/enrol?host=web-1", `{"labels": {"role": "web"}}`, "enrol web-1 --labels role=web"},
 		{"gone", "/api/v1/gone", `{}`, "gone"},
 	} {

@@ -34,7 +34,9 @@ type Options struct {
 	Now         func() time.Time // time.Now unless set
 	Note        func(error)      // what went wrong that nobody waits for
 	Notices     *notices.Config  // who hears of what is wrong; nil: nobody
-	Fetch       []string         // command line of the process that asks for lists; none: this one does
+	// Sign signs the policy with a draft, and puts its blobs into the store; nil: it has no key.
+	Sign  func(ctx context.Context, draft string) (*api.Publish, error)
+	Fetch []string // command line of the process that asks for lists; none: this one does
 }
 
 // Controller serves a fleet.

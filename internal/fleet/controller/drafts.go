@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
@@ -182,4 +183,46 @@ func summary(d *api.PolicyDiff) (lines []string) {
 		lines = append(lines[:mostSummary], fmt.Sprintf("and %d more", more))
 	}
 	return lines
+}
+
+// signs says why the controller does not sign policies; nil where it does.
+func (c *Controller) signs(ctx context.Context) error {
+	fleet, err := c.newestFleet(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !fleet.OnlineSigning:
+		return wrong("signing is offline, as fleet.yaml has it: an operator signs the draft, by sluice-controller sign")
+	case c.Sign == nil:
+		return wrong("this controller has no key to sign with: it was started without --sign-in")
+	}
+	return nil
+}
+
+// signTime bounds how long a draft is checked for all hosts, signed and published.
+const signTime = 3 * time.Minute
+
+func (o operator) RollOutDraft(w http.ResponseWriter, r *http.Request, id string) {
+	if _, fine := in[api.Why](w, r); !fine {
+		return
+	}
+	d, err := o.draft(r.Context(), as(r), id)
+	if err == nil {
+		err = o.signs(r.Context())
+	}
+	if err == nil && store.IsTrial(r.Context()) { // what is signed cannot be undone
+		err = store.Tried(r.Context())
+	}
+	if err != nil {
+		o.done(w, nil, err)
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(signTime)) // a recorder has none
+	signed, err := o.Sign(r.Context(), d.ID)
+	if err != nil {
+		o.done(w, nil, wrong("%v", err))
+		return
+	}
+	made, err := o.Controller.Publish(r.Context(), as(r).Who, *signed)
+	o.done(w, made, err)
 }

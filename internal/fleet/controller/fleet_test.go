@@ -178,6 +178,12 @@ func (f *fleet) publish(text string) (*rollout.Rollout, error) {
 // give gives the controller what is signed, and begins a roll-out.
 func (f *fleet) give(number int64) (*rollout.Rollout, error) {
 	f.Helper()
+	return f.client.Publish(f.Context(), f.put(number))
+}
+
+// put gives the controller the files of a bundle, and is how it is published.
+func (f *fleet) put(number int64) api.Publish {
+	f.Helper()
 	manifests, err := f.repository.Manifests()
 	ok(f, err)
 	for hash, manifest := range manifests {
@@ -194,7 +200,7 @@ func (f *fleet) give(number int64) (*rollout.Rollout, error) {
 	}
 	m, err := f.repository.Metadata()
 	ok(f, err)
-	return f.client.Publish(f.Context(), api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: number})
+	return api.Publish{Roots: m.Roots, Targets: m.Targets, Bundle: number}
 }
 
 // agent is a host as the controller sees one: real trust, certificates and messages, and

@@ -19,13 +19,14 @@ type pageSession struct {
 	May     string   `json:"may"`
 	Role    api.Role `json:"role,omitempty"`
 	Version string   `json:"version"`
+	Signs   bool     `json:"signs,omitempty"`
 }
 
 // session tells the page who is logged in, and what they may: the greatest role that they
 // have, for whichever hosts.
 func (c *Controller) session(w http.ResponseWriter, r *http.Request) {
 	who := as(r)
-	out := pageSession{Mode: "fleet", Name: c.Fleet(), Who: strings.TrimPrefix(who.Who, "user:"), May: "nothing", Version: c.Version}
+	out := pageSession{Mode: "fleet", Name: c.Fleet(), Who: strings.TrimPrefix(who.Who, "user:"), May: "nothing", Version: c.Version, Signs: c.signs(r.Context()) == nil}
 	if cookie, err := r.Cookie(sessionCookie); err == nil {
 		out.CSRF = web.CSRF(cookie.Value)
 	}

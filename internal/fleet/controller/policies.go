@@ -39,10 +39,13 @@ func (c *Controller) published(ctx context.Context) (m trust.Manifest, err error
 // Policy gives the texts of the newest bundle.
 func (o operator) Policy(w http.ResponseWriter, r *http.Request) {
 	m, err := o.published(r.Context())
-	out := api.PolicyTexts{Bundle: m.Number, Signing: "offline", Files: []api.PolicyText{}}
+	out := api.PolicyTexts{Bundle: m.Number, Signing: api.SigningOffline, Files: []api.PolicyText{}}
 	if err != nil || m.Number == 0 {
 		o.done(w, out, err)
 		return
+	}
+	if o.signs(r.Context()) == nil {
+		out.Signing = api.SigningController
 	}
 	who, v := as(r), o.view.Load()
 	for _, f := range append([]trust.File{m.FleetFile}, m.Parts...) {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"net/http"
@@ -46,7 +47,7 @@ func TestTriedFirst(t *testing.T) {
 		ok(t, err)
 		go a.obey(a.stream(nil))
 	}
-	text := f.text + approvalText + "approve: [" + strings.Join(policy.Approvals, ", ") + "]\nsets: {vms: {guests: app, within: [10.30.0.0/16]}}\nroll-out: {stages: [100%], settle: SETTLE}\n"
+	text := f.text + approvalText + "approve: [" + strings.Join(policy.Approvals, ", ") + "]\nsigning: controller\nsets: {vms: {guests: app, within: [10.30.0.0/16]}}\nroll-out: {stages: [100%], settle: SETTLE}\n"
 	sign := func(settle string) int64 {
 		t.Helper()
 		signed, err := f.repository.Sign(trust.Signing{Level: 1, File: f.file("fleet.yaml", "", strings.Replace(text, "SETTLE", settle, 1)), Parts: []trust.File{
@@ -87,6 +88,12 @@ func TestTriedFirst(t *testing.T) {
 	}
 	lift := func(what string) api.Lift { return api.Lift{What: []string{what}} }
 	rows := map[string]bool{}
+	draft, err := f.controller.Store.Propose(ctx, store.Draft{ID: "a", Who: "user:max", Bundle: 1, Texts: map[string]string{"parts/20.yaml": "version: 1\n"}})
+	ok(t, err)
+	f.controller.Sign = func(context.Context, string) (*api.Publish, error) {
+		p := f.put(sign("2h"))
+		return &p, nil
+	}
 	for _, row := range []struct {
 		operation    string
 		wrong, right func() error
@@ -155,6 +162,10 @@ func TestTriedFirst(t *testing.T) {
 			_, err := erika.CreateLink(ctx, api.NewLink{User: "a", Secret: newSecret(t), Expires: soon})
 			return err
 		}},
+		{
+			"rollOutDraft", func() error { _, err := erika.RollOutDraft(ctx, "b", ""); return err },
+			func() error { _, err := erika.RollOutDraft(ctx, draft.ID, ""); return err },
+		},
 		{"revoke", func() error { return erika.Revoke(ctx, "web-9", "") }, func() error { return erika.Revoke(ctx, "web-2", "") }},
 	} {
 		rows[row.operation] = true

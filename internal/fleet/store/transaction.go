@@ -35,6 +35,15 @@ func Trial(ctx context.Context, took *bool) context.Context {
 // IsTrial says whether a context is one of [Trial].
 func IsTrial(ctx context.Context) bool { return ctx.Value(trialKey{}) != nil }
 
+// Tried says, of a context of [Trial], that what is tried would change something elsewhere than in
+// the database, where it cannot be undone: it is not done.
+func Tried(ctx context.Context) error {
+	if took, is := ctx.Value(trialKey{}).(*bool); is {
+		*took = true
+	}
+	return ErrTried
+}
+
 // write does f in a transaction, which f may be called for several times. What f has said
 // by changed and tell is written last, so that the row that all transactions share is
 // locked for a short time, and the order of revisions and of the audit is that of commits.

@@ -27,6 +27,8 @@ type Fleet struct {
 	ShareBans  *ShareBans
 	Access     []Access
 	Approve    []string // of Approvals
+	// OnlineSigning lets the controller sign policies, with a key that it was started with.
+	OnlineSigning bool
 	// Drift is where a part of the host says what becomes of rules that somebody changed.
 	Drift   Pos
 	Restore bool // they are put back

@@ -126,6 +126,11 @@ func (f *file) fleetFile(root *yaml.Node) {
 			fleet.Access = f.access(e)
 		case "approve":
 			fleet.Approve = f.approve(e)
+		case "signing":
+			text, _ := f.Text(e.Value, "signing")
+			if fleet.OnlineSigning = text == "controller"; text != "" && !fleet.OnlineSigning && text != "offline" {
+				f.fail(f.At(e.Value), "write offline or controller", "signing is offline or controller, this is %s", source.Quote(text))
+			}
 		}
 	}
 	f.boundGuests(fleet)

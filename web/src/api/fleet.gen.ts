@@ -779,6 +779,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/drafts/{id}/roll-out": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sign the policy with a draft, by the key that the controller was started with, and begin its roll-out; where fleet.yaml says signing is controller. */
+        post: operations["rollOutDraft"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -949,8 +966,11 @@ export interface components {
              * @description its number; 0: none was published
              */
             bundle: number;
-            /** @description offline: operators sign, with keys that no controller has */
-            signing: string;
+            /**
+             * @description offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+             * @enum {string}
+             */
+            signing: "offline" | "controller";
             /** @description fleet.yaml first, then the parts in the order in which they join */
             files: components["schemas"]["PolicyText"][];
         };
@@ -3124,6 +3144,35 @@ export interface operations {
                 };
                 content?: never;
             };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    rollOutDraft: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Why"];
+            };
+        };
+        responses: {
+            /** @description The roll-out that began. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rollout"];
+                };
+            };
+            202: components["responses"]["Waits"];
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
         };

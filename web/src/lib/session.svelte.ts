@@ -10,6 +10,7 @@ export interface Session {
   namespace?: string; // of one host, "-" unless --netns was given
   saves?: boolean; // the policy's file can be written where the page is served
   version: string;
+  signs?: boolean; // of a fleet: its controller signs policies
   says?: string; // of a fleet: who is logged in, and what they may for which hosts
 }
 

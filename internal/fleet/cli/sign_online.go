@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/fleet/api"
+)
+
+// onlineSigner signs drafts in the place of an operator, by the commands that operators have.
+type onlineSigner struct {
+	repository, controller string // folders
+	keys                   []string
+
+	mutex sync.Mutex // one draft at a time: they are files of one repository
+}
+
+func addOnlineSigning(cmd *cobra.Command) {
+	cmd.Flags().String("sign-in", "", "sign drafts that admins roll out in the repository `DIR`, with --key, where fleet.yaml says signing: controller")
+	command.Must(cmd.MarkFlagDirname("sign-in"))
+	addKeys(cmd)
+	cmd.MarkFlagsRequiredTogether("sign-in", "key")
+}
+
+// onlineSigning is what the flags say of it, nil where they say nothing. The keys are tried.
+func onlineSigning(cmd *cobra.Command, controller string) (func(ctx context.Context, draft string) (*api.Publish, error), error) {
+	s := onlineSigner{controller: controller}
+	if s.repository, _ = cmd.Flags().GetString("sign-in"); s.repository == "" {
+		return nil, nil
+	}
+	s.keys, _ = cmd.Flags().GetStringArray("key")
+	r, err := openFleet(s.repository)
+	if err != nil {
+		return nil, err
+	}
+	role := r.Role("targets")
+	signers, done, err := signersOf(cmd, role.Keys)
+	done()
+	if err == nil && len(signers) < role.Threshold {
+		err = fmt.Errorf("policies of this fleet want %s, and --key names fewer: operators sign them", english.Plural(role.Threshold, "signature"))
+	}
+	return s.sign, err
+}
+
+// sign signs the repository with a draft. A repository that has other changes is left alone: who
+// looked at the draft has not seen them.
+func (s *onlineSigner) sign(ctx context.Context, draft string) (*api.Publish, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	changed, err := s.run(ctx, "--dry-run")
+	if err != nil {
+		return nil, err
+	}
+	if len(changed.Changed) > 0 {
+		return nil, fmt.Errorf("the repository has changes that are in no bundle: %s\nhint: sluice-controller sign, in %s, shows and signs them", english.Few(changed.Changed, 5), s.repository)
+	}
+	d, err := api.NewClient(s.controller).Draft(ctx, draft)
+	if err != nil {
+		return nil, err
+	}
+	is, err := draftIn(s.repository, d)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.run(ctx, draft, "--yes"); err != nil {
+		return nil, errors.Join(err, is.undo())
+	}
+	r, err := openFleet(s.repository)
+	if err != nil {
+		return nil, err
+	}
+	p, err := publicationOf(s.repository, r)
+	if err != nil {
+		return nil, err
+	}
+	return &p.Publish, send(ctx, api.NewClient(s.controller), r, p.files, p.older, &published{})
+}
+
+// run is "sluice-controller sign" with more arguments.
+func (s *onlineSigner) run(ctx context.Context, more ...string) (*signedJSON, error) {
+	args := []string{"sign", "--json", "--dir", s.controller, "--repository", s.repository}
+	for _, k := range s.keys {
+		args = append(args, "--key", k)
+	}
+	root := Root()
+	var out bytes.Buffer
+	root.SetArgs(append(args, more...))
+	root.SetOut(&out)
+	root.SetErr(os.Stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return nil, err
+	}
+	is := &signedJSON{}
+	return is, json.Unmarshal(out.Bytes(), is)
+}
