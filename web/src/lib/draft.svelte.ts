@@ -79,6 +79,11 @@ class Draft {
     return this.texts[name] ?? this.#was(name) ?? '';
   }
 
+  /** The file of the policy that an answer names, where it is one: hosts of a fleet have them in a folder of their own. */
+  named(file: string | undefined): string | undefined {
+    return this.parts.find((p) => file === p.name || file?.endsWith(`/${p.name}`))?.name;
+  }
+
   /** All texts, as they are here. */
   get all(): Record<string, string> {
     return Object.fromEntries(this.parts.map((p) => [p.name, this.text(p.name)]));

@@ -178,11 +178,15 @@ export function sourcesOf(rule: string): string[] {
     .map((w) => w.trim());
 }
 
-/** The services that rules let in, in the order of the rules: as one would ask about them. */
-export function servicesOf(texts: string[]): string[] {
-  const rules = texts.flatMap((text) =>
+/** The rules for what comes in and goes through, as one line each. */
+export function rulesOf(texts: string[]): string[] {
+  return texts.flatMap((text) =>
     ['input', 'forward'].flatMap((section) => words(at(root(text), section, 'rules'))),
   );
+}
+
+/** The services that rules let in, in the order of the rules: as one would ask about them. */
+export function servicesOf(rules: string[]): string[] {
   const said = rules.flatMap((rule) => {
     const found = /^allow (?:published )?(\[[^\]]*\]|(?!from\b|to\b|in\b|out\b)\S+)/.exec(rule)?.[1] ?? '';
     return found

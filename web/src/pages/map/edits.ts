@@ -30,8 +30,8 @@ export interface Asked {
   to: string;
 }
 
-// The sets of countries that a name stands for, and the files that define them.
-function setsOf(name: string): { set: string; file: string }[] {
+/** The sets of countries that a name stands for, and the files that define them. */
+export function setsOf(name: string): { set: string; file: string }[] {
   return draft.parts.flatMap(({ name: file }) => {
     const text = draft.text(file);
     if (countriesOf(text, name)) return [{ set: name, file }];
@@ -100,7 +100,7 @@ function ruledBy(
   whom: string,
 ): Edit | undefined {
   const decides = chosen.flatMap((p) => p.lines).find((l) => l.file && l.line);
-  const file = decides?.file ?? draft.parts[0]?.name ?? '';
+  const file = draft.named(decides?.file) ?? draft.parts[0]?.name ?? '';
   const set = `${open ? 'also' : 'not'}-${codes.slice(0, 3).join('-').toLowerCase()}`;
   const rule = [open ? 'allow' : 'drop', asked.service || 'any', `from ${set}`, asked.to && `to ${asked.to}`]
     .filter(Boolean)
