@@ -26,6 +26,7 @@ import (
 	"sluice/internal/engine/apply"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // followFleet does what the fleet desires for as long as the host is of one. Who enrols,
@@ -115,7 +116,7 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 			is.Labels = labels
 			return s.Host.KeepMembership(is)
 		},
-		Level: policy.Level, Version: s.Host.Version, Instance: rand.Text(), Note: s.note, Times: fleet.Usual,
+		Level: policy.Level, Version: s.Host.Version, Kernel: host.ThisMachine().Kernel, Backend: s.Host.Backend.Name(), Instance: rand.Text(), Note: s.note, Times: fleet.Usual,
 	}, nil
 }
 
@@ -230,6 +231,16 @@ func (e *fleetEngine) Confirm(ctx context.Context) error {
 
 func (e *fleetEngine) Rollback(ctx context.Context) error {
 	_, err := e.order(ctx, "rollback", api.RollbackRequest{}, func(api.Line) {})
+	return err
+}
+
+// Restore is what a command does of that name, for who asks by the fleet.
+func (e *fleetEngine) Restore(ctx context.Context, by string) error {
+	author := byFleet
+	if err := author.Because("by " + by); err != nil {
+		return err
+	}
+	_, err := worked[*apply.Outcome](ctx, e.space, work.Order{Operation: "restore", Wait: restoreWait, By: author})
 	return err
 }
 

@@ -51,6 +51,8 @@ type Engine interface {
 	// Probes are those that a policy asks for: https URLs, "tcp HOST:PORT", "controller".
 	Probes(file string) ([]string, error)
 	Rollback(ctx context.Context) error
+	// Restore loads once more what runs, whatever others have made of it, since somebody wants it.
+	Restore(ctx context.Context, by string) error
 	// Now is what should run.
 	Now(ctx context.Context) (*Running, error)
 	// Verify proves that the kernel does what runs; the text says why not, in packets.
@@ -133,6 +135,8 @@ type Member struct {
 	Engine      Engine
 	Level       int // of the policy language that this program knows
 	Version     string
+	Kernel      string // its release
+	Backend     string // by which policies are loaded
 	Instance    string // drawn anew for each agent
 	Note        func(error)
 	Times       Times
@@ -163,6 +167,7 @@ type Member struct {
 	running    sync.WaitGroup
 	sample     *wire.Sample  // that is not told yet
 	sampled    chan struct{} // there is one
+	restores   chan string   // who wants the host to load what runs once more
 	lives      lives
 	shares     shares
 }
@@ -174,6 +179,7 @@ func (m *Member) Run(ctx context.Context) error {
 	m.running.Go(func() { m.connect(ctx) })
 	m.running.Go(func() { m.poll(ctx) })
 	m.running.Go(func() { m.liveAll(ctx) })
+	m.running.Go(func() { m.restoreAll(ctx) })
 	m.pursueAll(ctx)
 	m.running.Wait()
 	return nil
@@ -183,7 +189,7 @@ func (m *Member) Run(ctx context.Context) error {
 // may come before Run.
 func (m *Member) begun() {
 	m.wake, m.tell, m.soon = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	m.sampled = make(chan struct{}, 1)
+	m.sampled, m.restores = make(chan struct{}, 1), make(chan string, 1)
 	m.lives.wake, m.lives.tell = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.spaced = true
 	if m.Clock == nil {

@@ -135,6 +135,30 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
+// TestRestore: what somebody wants is done once, however often it is said at a time.
+func TestRestore(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		m, end := s.member()
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		m.Found("tcp/9999")
+		for range 100 {
+			s.push(&wire.Message{Restore: &wire.Restore{By: "user:erika"}})
+			synctest.Wait()
+		}
+		if r := s.await(wire.StateConfirmed, time.Minute); r.Restored.IsZero() || r.Undone != "tcp/9999" {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(10 * restoreEvery)
+		s.set(func() {
+			if len(s.kernel.restored) != 2 || s.kernel.restored[0] != "user:erika" { // the one that waited too
+				t.Errorf("%q", s.kernel.restored)
+			}
+		})
+	})
+}
+
 // TestUnable: a host without an interface says so.
 func TestUnable(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {

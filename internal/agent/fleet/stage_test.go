@@ -357,25 +357,26 @@ func (c *stream) Cut() {
 
 // kernel is an engine whose watcher goes back by itself.
 type kernel struct {
-	stage   *stage
-	mu      sync.Mutex
-	runs    []string // texts of parts, the running one last
-	files   []string
-	until   time.Time     // of the last one; zero: it is confirmed
-	takes   time.Duration // to load
-	refuse  string        // why it takes nothing
-	severs  bool          // what it loads cuts the host off for new connections, and with kills for all
-	kills   bool
-	probes  []string // that its policies ask for
-	failed  string   // probe that fails
-	differs string   // from what it was given
-	edits   bool     // what is applied is elements of sets
-	loaded  int
-	seen    []string // what was applied, whatever became of it
-	limited limited
-	living  livingKernel
-	lists   map[string]string // that its policies have, with what they hold; with "cut" in it some are refused
-	taken   int               // how often lists were tried
+	stage    *stage
+	mu       sync.Mutex
+	runs     []string // texts of parts, the running one last
+	files    []string
+	until    time.Time     // of the last one; zero: it is confirmed
+	takes    time.Duration // to load
+	refuse   string        // why it takes nothing
+	severs   bool          // what it loads cuts the host off for new connections, and with kills for all
+	kills    bool
+	probes   []string // that its policies ask for
+	failed   string   // probe that fails
+	differs  string   // from what it was given
+	edits    bool     // what is applied is elements of sets
+	loaded   int
+	restored []string // by whom
+	seen     []string // what was applied, whatever became of it
+	limited  limited
+	living   livingKernel
+	lists    map[string]string // that its policies have, with what they hold; with "cut" in it some are refused
+	taken    int               // how often lists were tried
 }
 
 func (k *kernel) back() {
@@ -476,6 +477,13 @@ func (k *kernel) Spaces(context.Context, map[string]Space) (map[string]string, e
 }
 
 func (k *kernel) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
+
+func (k *kernel) Restore(_ context.Context, by string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.restored = append(k.restored, by)
+	return nil
+}
 
 func (k *kernel) TakeLists(_ context.Context, files map[string]string, allowCut bool) (used []string, err error) {
 	k.mu.Lock()

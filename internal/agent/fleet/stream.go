@@ -128,7 +128,7 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 func (m *Member) hello(ctx context.Context) *wire.Hello {
 	trusted, report, living := m.Trust.State(), m.Report(), m.now().Living.At
 	h := &wire.Hello{
-		Version: m.Version, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
+		Version: m.Version, Kernel: m.Kernel, Backend: m.Backend, LanguageLevel: m.Level, Instance: m.Instance, Labels: m.labels(), Have: m.have(),
 		Root: trusted.RootVersion, Members: m.kept(trust.KindMembers), Guests: m.kept(trust.KindGuests), Living: &living, Order: wire.Order{Incarnation: trusted.Incarnation, Revision: trusted.Revision}, Report: &report,
 	}
 	facts, err := m.Engine.Facts(ctx)
@@ -234,6 +234,11 @@ func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream, asked *qu
 		m.lives.hear(in.Live)
 	case in.Question != nil:
 		return asked.begin(ctx, m, s, in.Question)
+	case in.Restore != nil:
+		select {
+		case m.restores <- in.Restore.By:
+		default: // one that waits already is enough
+		}
 	case in.Pace != nil:
 		asked.pace(in.Pace)
 	case in.Ask != nil && in.Ask.What == wire.AskedFacts:

@@ -522,10 +522,19 @@ type Host struct {
 	// Address where it is connected from
 	Address string `json:"address,omitempty,omitzero"`
 
+	// Backend by which it loads policies; none likewise
+	Backend string `json:"backend,omitempty,omitzero"`
+
 	// Desired the bundle that is to be, 0 if none
-	Desired int64             `json:"desired,omitempty,omitzero"`
-	Host    string            `json:"host"`
-	Labels  map[string]string `json:"labels,omitempty,omitzero"`
+	Desired int64 `json:"desired,omitempty,omitzero"`
+
+	// Drift how what is in force differs from what was meant, in packets; none: it does not
+	Drift string `json:"drift,omitempty,omitzero"`
+	Host  string `json:"host"`
+
+	// Kernel its release; none: it has not connected since the controller began
+	Kernel string            `json:"kernel,omitempty,omitzero"`
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
 	// Mark of the policy that is in force
 	Mark   string `json:"mark,omitempty,omitzero"`
@@ -1491,6 +1500,9 @@ type ServerInterface interface {
 	// SetLabels Give a host other labels, by an order that the policy keys have signed.
 	// (PUT /api/v1/hosts/{host}/labels)
 	SetLabels(w http.ResponseWriter, r *http.Request, host string)
+	// RestoreHost Have a host that is connected load once more what it runs, whatever somebody has made of its rules. How it came out is in its report.
+	// (POST /api/v1/hosts/{host}/restore)
+	RestoreHost(w http.ResponseWriter, r *http.Request, host string)
 	// Revoke End what a host and its keys may do, at once.
 	// (POST /api/v1/hosts/{host}/revoke)
 	Revoke(w http.ResponseWriter, r *http.Request, host string)
@@ -2364,6 +2376,32 @@ func (siw *ServerInterfaceWrapper) SetLabels(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// RestoreHost operation middleware
+func (siw *ServerInterfaceWrapper) RestoreHost(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "host" -------------
+	var host string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "host", r.PathValue("host"), &host, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "host", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RestoreHost(w, r, host)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Revoke operation middleware
 func (siw *ServerInterfaceWrapper) Revoke(w http.ResponseWriter, r *http.Request) {
 
@@ -3073,6 +3111,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/inventory", wrapper.Inventory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/restore", wrapper.RestoreHost)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/guests", wrapper.Guests)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/guests/{guest}", wrapper.RemoveGuest)

@@ -50,7 +50,7 @@ func (c *Controller) picture(h store.Host, v *view, online map[string]hub.Presen
 	there, connected := online[h.ID]
 	out := api.Host{
 		Host: h.ID, Labels: h.Labels, Running: k.report.Running, Desired: d.Bundle, Mark: k.report.Mark, Verified: k.report.Verified,
-		Online: connected, Seen: k.seen, Version: k.version,
+		Online: connected, Seen: k.seen, Version: k.version, Kernel: k.kernel, Backend: k.backend, Drift: k.report.Drift,
 	}
 	if connected {
 		out.Address = there.From.String()

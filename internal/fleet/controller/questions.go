@@ -179,6 +179,28 @@ func (c *Controller) drop(q *question, whole bool) {
 	}
 }
 
+// RestoreHost has a host load once more what it runs.
+func (o operator) RestoreHost(w http.ResponseWriter, r *http.Request, host string) {
+	who := as(r)
+	err := o.host(who, host)
+	if err == nil {
+		err = o.able(host)
+	}
+	if err == nil {
+		err = o.Store.RestoreAsked(r.Context(), who.Who, host)
+	}
+	if err == nil {
+		var message []byte
+		if message, err = wire.Encode(&wire.Message{Restore: &wire.Restore{By: strings.ToValidUTF8(who.Who[:min(len(who.Who), mostBy)], "")}}); err == nil && !o.hub.Question(host, message) {
+			err = offline(host)
+		}
+	}
+	o.done(w, nil, err)
+}
+
+// mostBy is how many bytes of who asks a host is told.
+const mostBy = 253
+
 // askHost passes a request on to the agent of a host, and its answer back.
 func (o operator) askHost(w http.ResponseWriter, r *http.Request) {
 	who, host := as(r), r.PathValue("host")

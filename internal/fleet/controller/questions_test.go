@@ -48,6 +48,7 @@ type talks struct {
 	questions []*wire.Question
 	allowed   map[int64]int
 	cancelled map[int64]bool
+	restores  []string // by whom
 	desired   int
 }
 
@@ -70,6 +71,8 @@ func (f *fleet) talks(host string) *talks {
 				t.cancelled[m.Pace.Id] = true
 			case m.Pace != nil:
 				t.allowed[m.Pace.Id] += m.Pace.Pieces
+			case m.Restore != nil:
+				t.restores = append(t.restores, m.Restore.By)
 			case m.Desired != nil:
 				t.desired++
 			}
@@ -237,6 +240,30 @@ func TestAskedTooMuch(t *testing.T) {
 	add(mostQuestions-mostOfCaller-mostOfHost, "other")
 	if _, err := qs.begin("web-3", "third"); err == nil || !strings.Contains(err.Error(), "hosts are answering 256 questions already") {
 		t.Error(err)
+	}
+}
+
+// TestRestoreHost: an operator has a host load what it runs once more, and the audit says so.
+func TestRestoreHost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	host := f.talks("web-1")
+	status, _ := f.ask(caller{Who: "user:erika", Role: api.Operator}, http.MethodPost, "/api/v1/hosts/web-1/restore")
+	f.until("it is told", func() bool {
+		host.mutex.Lock()
+		defer host.mutex.Unlock()
+		return len(host.restores) == 1 && host.restores[0] == "user:erika"
+	})
+	if n := f.audited("host.restore"); status != http.StatusNoContent || n != 1 {
+		t.Errorf("%d, and %d entries of the audit", status, n)
+	}
+	host.Cut()
+	f.until("it is offline", func() bool { return !f.states()["web-1"].Online })
+	if status, kind := f.ask(caller{Who: "user:erika", Role: api.Operator}, http.MethodPost, "/api/v1/hosts/web-1/restore"); status != http.StatusServiceUnavailable || kind != wire.KindUnavailable {
+		t.Errorf("%d %s", status, kind)
+	}
+	if n := f.audited("host.restore"); n != 1 {
+		t.Errorf("%d entries of the audit", n)
 	}
 }
 

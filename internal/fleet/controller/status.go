@@ -30,6 +30,8 @@ type known struct {
 	settled int64
 
 	version  string
+	kernel   string // since this controller began
+	backend  string
 	facts    string // the SHA-256 of those that it has sent
 	level    int
 	protocol int
@@ -144,6 +146,7 @@ func (c *Controller) joined(host string, hello *wire.Hello, level int) {
 	c.statuses.mutex.Lock()
 	k := c.statuses.get(host)
 	k.seen, k.version, k.level, k.protocol, k.have = now, hello.Version, hello.LanguageLevel, level, hello.Have
+	k.kernel, k.backend = hello.Kernel, hello.Backend
 	k.heard, k.members, k.guests, k.told = hello.Order, hello.Members, hello.Guests, ""
 	if k.floor = 0; hello.Order.Incarnation == c.view.Load().position.Incarnation {
 		k.floor = hello.Order.Revision

@@ -73,6 +73,7 @@ var withins = []within{
 	{operation: "withdrawToken", path: "/token-ENV"},
 	{operation: "createAccess", body: `{"name": "ci", "secret": "SECRET", "role": "admin", "hosts": "env=ENV", "expires": "SOON"}`, narrowed: true},
 	{operation: "setLabels", path: "/web-ENV/labels", body: `{"order": "ORDER"}`},
+	{operation: "restoreHost", path: "/web-ENV/restore"},
 	{operation: "revoke", path: "/web-ENV/revoke", body: `{}`},
 	{operation: "endSession", mine: true},
 }

@@ -65,6 +65,8 @@ func (f *fleet) serve() {
 func shortHash(hash string) string { return hash[:min(12, len(hash))] }
 
 // TakeLists takes them into what runs, which is another generation then.
+func (*kernel) Restore(context.Context, string) error { return nil }
+
 func (k *kernel) TakeLists(_ context.Context, files map[string]string, _ bool) (used []string, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

@@ -100,6 +100,11 @@ func (t *tx) host(id string) (Host, error) {
 	return found[0], nil
 }
 
+// RestoreAsked puts into the audit that somebody has a host load once more what it runs.
+func (s *Store) RestoreAsked(ctx context.Context, who, host string) error {
+	return s.write(ctx, func(t *tx) error { return t.tell(who, "host.restore", map[string]any{"host": host}) })
+}
+
 // Issued keeps that a certificate was issued. Its key becomes one of the host's keys; the
 // older ones are good as long as their certificates, since the answer to a renewal may
 // have been lost.

@@ -145,7 +145,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Answer != nil, m.Sample != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Restore != nil, m.Answer != nil, m.Sample != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -186,6 +186,8 @@ func (m *Message) Check() error {
 		is, name = m.Ask, "ask"
 	case m.Question != nil:
 		is, name = m.Question, "question"
+	case m.Restore != nil:
+		is, name = m.Restore, "restore"
 	case m.Pace != nil:
 		is, name = m.Pace, "pace"
 	case m.Answer != nil:
@@ -207,7 +209,7 @@ func (m *Message) Check() error {
 
 // Check says what openapi.yaml does not allow.
 func (h *Hello) Check() error {
-	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), number("language-level", int64(h.LanguageLevel)),
+	err := errors.Join(text("version", h.Version, 1, mostShort), text("instance", h.Instance, 1, mostShort), text("kernel", h.Kernel, 0, mostShort), text("backend", h.Backend, 0, mostShort), number("language-level", int64(h.LanguageLevel)),
 		h.Labels.Check(), number("root", h.Root), count("have", len(h.Have), mostItems), h.Order.Check(), sha("facts", h.Facts, true), sha("members", h.Members, true), sha("guests", h.Guests, true), addresses(h.Addresses))
 	for _, n := range h.Have {
 		if n < 1 {
@@ -344,6 +346,9 @@ func (q *Question) Check() error {
 	}
 	return first(err)
 }
+
+// Check says what openapi.yaml does not allow.
+func (r *Restore) Check() error { return text("by", r.By, 1, mostName) }
 
 // Check says what openapi.yaml does not allow.
 func (p *Pace) Check() error {

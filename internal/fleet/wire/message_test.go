@@ -38,6 +38,7 @@ var whole = map[string]struct {
 	"ListReport":     {&Report{}, `{"state": "proved", "lists": [{"name": "a"}]}`},
 	"Ask":            {&Ask{}, `{"what": "facts"}`},
 	"Question":       {&Question{}, `{"id": 1, "method": "GET", "path": "/v1"}`},
+	"Restore":        {&Restore{}, `{"by": "user:erika"}`},
 	"Pace":           {&Pace{}, `{"id": 1}`},
 	"Piece":          {&Piece{}, `{"id": 1}`},
 	"Sample":         {&Sample{}, `{"seconds": 60}`},
@@ -239,6 +240,8 @@ func fresh(c Checker) Checker {
 		return &Ask{}
 	case *Question:
 		return &Question{}
+	case *Restore:
+		return &Restore{}
 	case *Pace:
 		return &Pace{}
 	case *Piece:
@@ -310,7 +313,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // FuzzDecode: whatever is taken can be sent again, and is the same.
 func FuzzDecode(f *testing.F) {
-	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Sample", "Drain"} {
+	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Restore", "Sample", "Drain"} {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))

@@ -236,6 +236,9 @@ type Hello struct {
 	// Addresses those of the host that sets by hosts may hold, if within allows them; none: as they were
 	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
 
+	// Backend by which it loads policies
+	Backend string `json:"backend,omitempty,omitzero"`
+
 	// Facts 64 digits, small.
 	Facts SHA256 `json:"facts,omitempty,omitzero"`
 
@@ -247,6 +250,9 @@ type Hello struct {
 
 	// Instance drawn anew when the agent starts: two that are alive at once are two hosts with one key
 	Instance string `json:"instance"`
+
+	// Kernel its release
+	Kernel string `json:"kernel,omitempty,omitzero"`
 
 	// Labels What selectors ask. At most 64.
 	Labels Labels `json:"labels,omitempty,omitzero"`
@@ -378,6 +384,9 @@ type Message struct {
 
 	// Report Where a host is.
 	Report *Report `json:"report,omitempty"`
+
+	// Restore Somebody wants the host to load once more what it runs, as the host does by itself where its policy says so.
+	Restore *Restore `json:"restore,omitempty"`
 
 	// Sample What a host did with packets, as samples of the agent's interface say it. It is said once a minute, some time behind its end; one that was lost is not said again.
 	Sample *Sample `json:"sample,omitempty"`
@@ -536,6 +545,12 @@ type Report struct {
 
 	// Verified when it was proved last
 	Verified time.Time `json:"verified,omitempty,omitzero"`
+}
+
+// Restore Somebody wants the host to load once more what it runs, as the host does by itself where its policy says so.
+type Restore struct {
+	// By who
+	By string `json:"by"`
 }
 
 // Roots defines model for Roots.

@@ -288,6 +288,8 @@ func (*engine) Spaces(context.Context, map[string]agent.Space) (map[string]strin
 
 func (e *engine) LeftOut(context.Context, []string) (map[string]string, error) { return nil, nil }
 
+func (*engine) Restore(context.Context, string) error { return nil }
+
 func (e *engine) TakeLists(context.Context, map[string]string, bool) ([]string, error) {
 	return nil, nil
 }

@@ -89,6 +89,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/hosts/{host}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Have a host that is connected load once more what it runs, whatever somebody has made of its rules. How it came out is in its report. */
+        post: operations["restoreHost"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/hosts/{host}/agent/{path}": {
         parameters: {
             query?: never;
@@ -1234,6 +1251,12 @@ export interface components {
             seen?: string;
             /** @description of its sluice */
             version?: string;
+            /** @description its release; none: it has not connected since the controller began */
+            kernel?: string;
+            /** @description by which it loads policies; none likewise */
+            backend?: string;
+            /** @description how what is in force differs from what was meant, in packets; none: it does not */
+            drift?: string;
         };
         Inventory: {
             hosts: components["schemas"]["InventoryHost"][];
@@ -1866,6 +1889,28 @@ export interface operations {
         responses: {
             202: components["responses"]["Waits"];
             /** @description It is revoked. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    restoreHost: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                host: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It was told. */
             204: {
                 headers: {
                     [name: string]: unknown;
