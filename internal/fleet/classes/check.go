@@ -55,7 +55,7 @@ func (f Found) MarshalJSON() ([]byte, error) {
 // what it is expected to do. Done is told of each class that was looked at.
 func (f *Fleet) Check(ctx context.Context, classes []*Class, done func(c *Class)) ([]Found, error) {
 	found := make([][]check.Finding, len(classes))
-	err := each(ctx, len(classes), func(ctx context.Context, i int) error {
+	err := f.each(ctx, len(classes), func(ctx context.Context, i int) error {
 		var err error
 		if found[i], err = f.checked(ctx, classes[i]); err != nil {
 			return of(err, classes[i])

@@ -1,6 +1,7 @@
 package classes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (f *Fleet) Classes(ctx context.Context) ([]*Class, []Found, error) {
 	groups, found := f.groups()
 	split := make([][]*Class, len(groups))
 	wrong := make([][]check.Finding, len(groups))
-	err := each(ctx, len(groups), func(ctx context.Context, i int) error {
+	err := f.each(ctx, len(groups), func(ctx context.Context, i int) error {
 		var err error
 		split[i], err = f.split(ctx, &groups[i])
 		wrong[i], err = engine.Findings(err)
@@ -66,10 +67,10 @@ func (f *Fleet) Classes(ctx context.Context) ([]*Class, []Found, error) {
 	return out, found, nil
 }
 
-// each does something for all numbers below n, on all processors.
-func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// each does something for all numbers below n, on as many processors as the fleet may use.
+func (f *Fleet) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(runtime.GOMAXPROCS(0))
+	work.SetLimit(cmp.Or(f.processors, runtime.GOMAXPROCS(0)))
 	for i := range n {
 		work.Go(func() error {
 			if err := context.Cause(ctx); err != nil {
@@ -181,7 +182,7 @@ func of(err error, c *Class) error {
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
 
-// Each does something for each class, on all processors.
-func Each(ctx context.Context, list []*Class, do func(ctx context.Context, c *Class) error) error {
-	return each(ctx, len(list), func(ctx context.Context, i int) error { return do(ctx, list[i]) })
+// Each does something for each class, on as many processors as the fleet may use.
+func (f *Fleet) Each(ctx context.Context, list []*Class, do func(ctx context.Context, c *Class) error) error {
+	return f.each(ctx, len(list), func(ctx context.Context, i int) error { return do(ctx, list[i]) })
 }

@@ -87,7 +87,7 @@ func (f *Fleet) Compare(ctx context.Context, next []*Class, before *Fleet, old [
 	out.Left = slices.Sorted(maps.Keys(was))
 	diffs := make([]*query.Diff, len(pairs))
 	same := f.same(before)
-	err := each(ctx, len(pairs), func(ctx context.Context, i int) error {
+	err := f.each(ctx, len(pairs), func(ctx context.Context, i int) error {
 		defer done(pairs[i].next)
 		if same && slices.Equal(pairs[i].old.Parts, pairs[i].next.Parts) && f.sameTexts(before, pairs[i].next.Parts) && sameGuests(pairs[i]) {
 			return nil

@@ -32,25 +32,30 @@ const (
 
 // Fleet is the policy of a fleet, and who is in it. It is safe for concurrent use.
 type Fleet struct {
-	Policy    *policy.Policy // of no one host
-	Inventory *inventory.Inventory
-	Sources   *engine.Sources
-	files     policy.Files // nil: on the disk
-	members   map[string][]policy.Range
-	facts     *Facts
-	lists     *policy.Word
-	refused   map[string]policy.Errors
+	Policy     *policy.Policy // of no one host
+	Inventory  *inventory.Inventory
+	Sources    *engine.Sources
+	files      policy.Files // nil: on the disk
+	members    map[string][]policy.Range
+	facts      *Facts
+	lists      *policy.Word
+	processors int
+	refused    map[string]policy.Errors
+
+	once   sync.Once // of values
+	values map[string][]string
 }
 
 // Reading is how the policy of a fleet is read.
 type Reading struct {
-	Dir       string       // of fleet.yaml
-	Files     policy.Files // nil: those of the disk
-	Inventory *inventory.Inventory
-	All       *inventory.Inventory // whose addresses sets hold, as far as these may; nil: Inventory
-	Sources   *engine.Sources
-	Facts     *Facts // nil: of the files that the inventory names
-	Lists     string // the folder of what URLs of sets served, as bundles have it; "": there is none
+	Dir        string       // of fleet.yaml
+	Files      policy.Files // nil: those of the disk
+	Inventory  *inventory.Inventory
+	All        *inventory.Inventory // whose addresses sets hold, as far as these may; nil: Inventory
+	Sources    *engine.Sources
+	Facts      *Facts // nil: of the files that the inventory names
+	Lists      string // the folder of what URLs of sets served, as bundles have it; "": there is none
+	Processors int    // that it uses at once; 0: all
 }
 
 // Read reads the fleet in a folder, of files that may be nil for those of the disk, as
@@ -66,7 +71,7 @@ func (r Reading) Read() (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{Policy: p, Inventory: r.Inventory, Sources: r.Sources, files: r.Files, facts: r.Facts}
+	f := &Fleet{Policy: p, Inventory: r.Inventory, Sources: r.Sources, files: r.Files, facts: r.Facts, processors: r.Processors}
 	if f.facts == nil {
 		f.facts = NewFacts(engine.ReadFacts)
 	}

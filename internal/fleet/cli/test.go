@@ -61,7 +61,7 @@ func runTest(cmd *cobra.Command, hostile bool) error {
 	done := counting(cmd, "test", len(r.classes))
 	var mutex sync.Mutex
 	proofs := map[*classes.Class][]*classes.Proof{}
-	err = classes.Each(ctx, r.classes, func(ctx context.Context, c *classes.Class) error {
+	err = r.Each(ctx, r.classes, func(ctx context.Context, c *classes.Class) error {
 		defer done(c)
 		one, err := c.Test(ctx)
 		if err != nil {

@@ -1,11 +1,13 @@
 package judge
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -26,6 +28,7 @@ type Judge struct {
 	slot    chan struct{} // of who is judged for
 	callers callers
 	read    []*reading // the last ones, the newest last; of who has the slot
+	kept    kept
 }
 
 // mostRead is how many policies are kept as they were read: what was published, and drafts.
@@ -74,6 +77,8 @@ func (a *Asked) key() (key [sha256.Size]byte) {
 type reading struct {
 	*classes.Fleet
 	key     [sha256.Size]byte
+	around  string // see [Judge.around]
+	ends    bool   // some rules may
 	classes []*classes.Class
 	found   []classes.Found // what is wrong with the rest
 }
@@ -86,7 +91,11 @@ func (j *Judge) classify(ctx context.Context, a *Asked) (*reading, error) {
 		j.read = append(slices.Delete(j.read, i, i+1), r)
 		return r, nil
 	}
-	f, err := classes.Reading{Files: a.Files, Inventory: a.Hosts, All: a.All, Sources: j.sources, Facts: j.facts, Lists: j.lists}.Read()
+	f, err := classes.Reading{Files: a.Files, Inventory: a.Hosts, All: a.All, Sources: j.sources, Facts: j.facts, Lists: j.lists, Processors: processors()}.Read()
+	if err != nil {
+		return nil, err
+	}
+	around, err := j.around(a.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +104,10 @@ func (j *Judge) classify(ctx context.Context, a *Asked) (*reading, error) {
 		names[a.All.Hosts[i].Facts] = true
 	}
 	j.facts.Keep(names)
-	r := &reading{Fleet: f, key: key}
+	r := &reading{Fleet: f, key: key, around: around}
+	for _, name := range append([]string{f.Policy.File}, partsOf(f)...) {
+		r.ends = r.ends || bytes.Contains(f.Policy.Text(name), []byte("until"))
+	}
 	if r.classes, r.found, err = f.Classes(ctx); err != nil {
 		return nil, err
 	}
@@ -106,6 +118,16 @@ func (j *Judge) classify(ctx context.Context, a *Asked) (*reading, error) {
 	j.read = slices.Clone(j.read[max(0, len(j.read)-mostRead):])
 	return r, nil
 }
+
+func partsOf(f *classes.Fleet) (names []string) {
+	for _, p := range f.Policy.Fleet.Parts {
+		names = append(names, p.File)
+	}
+	return names
+}
+
+// processors are those that are used at once: one at least stays for agents, where there are more.
+func processors() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
 // sound is the error of hosts that have no policy, where there are any.
 func (r *reading) sound() error {
@@ -152,12 +174,44 @@ func (j *Judge) Check(ctx context.Context, a *Asked, done func(n, of int)) (*Che
 		}
 		return out.worded(), err
 	}
-	found, err := r.Check(ctx, r.classes, counting(len(r.classes), done))
+	found, err := j.checked(ctx, r, counting(len(r.classes), done))
 	if err != nil {
 		return nil, err
 	}
 	out.Fleet, out.Classes, out.Findings = r.Policy.Fleet.Name, r.classes, classes.Join(slices.Concat(r.found, found))
 	return out.worded(), nil
+}
+
+// checked is what is wrong with each class.
+func (j *Judge) checked(ctx context.Context, r *reading, done func(*classes.Class)) (out []classes.Found, err error) {
+	var ask []*classes.Class
+	add := func(c *classes.Class, all []check.Finding) {
+		for _, f := range all {
+			out = append(out, classes.Found{Finding: f, Classes: []*classes.Class{c}})
+		}
+	}
+	for _, c := range r.classes {
+		if has, is := j.kept.get(r.keyOf(c, "check")); is {
+			all, _ := has.([]check.Finding)
+			add(c, all)
+			done(c)
+		} else {
+			ask = append(ask, c)
+		}
+	}
+	found, err := r.Check(ctx, ask, done)
+	if err != nil {
+		return nil, err
+	}
+	of := map[*classes.Class][]check.Finding{}
+	for _, f := range found {
+		of[f.Classes[0]] = append(of[f.Classes[0]], f.Finding)
+	}
+	for _, c := range ask {
+		j.kept.put(r.keyOf(c, "check"), of[c])
+		add(c, of[c])
+	}
+	return out, nil
 }
 
 func (c *Checked) worded() *Checked {
