@@ -88,6 +88,30 @@ func (e DraftFileChange) Valid() bool {
 	}
 }
 
+// Defines values for FleetReachState.
+const (
+	ReachAllowed FleetReachState = "allowed"
+	ReachBlocked FleetReachState = "blocked"
+	ReachLimited FleetReachState = "limited"
+	ReachPartly  FleetReachState = "partly"
+)
+
+// Valid indicates whether the value is a known member of the FleetReachState enum.
+func (e FleetReachState) Valid() bool {
+	switch e {
+	case ReachAllowed:
+		return true
+	case ReachBlocked:
+		return true
+	case ReachLimited:
+		return true
+	case ReachPartly:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HostState.
 const (
 	Claimed  HostState = "claimed"
@@ -414,6 +438,98 @@ type Entry struct {
 
 // Failure As the agents' interface has it.
 type Failure = wire.Failure
+
+// FleetMap defines model for FleetMap.
+type FleetMap struct {
+	// Bundle that texts that are no draft's are from
+	Bundle  int64           `json:"bundle"`
+	Classes []FleetMapClass `json:"classes"`
+
+	// Countries of all classes together
+	Countries []FleetPlace `json:"countries"`
+
+	// Date of the country data
+	Date time.Time `json:"date,omitempty,omitzero"`
+
+	// Elsewhere The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts.
+	Elsewhere FleetPlace `json:"elsewhere"`
+	Hook      string     `json:"hook"`
+
+	// Notes what the answer leaves out, as classes whose policies do not know the service
+	Notes []string `json:"notes,omitempty,omitzero"`
+
+	// Publisher of the country data
+	Publisher string `json:"publisher"`
+
+	// Seconds that it took
+	Seconds float64 `json:"seconds"`
+	Service string  `json:"service"`
+	To      string  `json:"to,omitempty,omitzero"`
+}
+
+// FleetMapClass defines model for FleetMapClass.
+type FleetMapClass struct {
+	// Countries the state of each
+	Countries map[string]FleetReachState `json:"countries"`
+	Elsewhere FleetReachState            `json:"elsewhere"`
+	Hosts     []string                   `json:"hosts"`
+	Name      string                     `json:"name"`
+}
+
+// FleetMapQuestion Connections that begin with a service, from any source port.
+type FleetMapQuestion struct {
+	// Hook input or forward; input unless given
+	Hook string `json:"hook,omitempty,omitzero"`
+
+	// Hosts a selector; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Service as a rule says it; any unless given
+	Service string `json:"service,omitempty,omitzero"`
+
+	// Texts of a draft, as of PolicyDraft; none: of the newest bundle
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
+
+	// To of forward: a set, a zone, an address or a list; anywhere unless given
+	To string `json:"to,omitempty,omitzero"`
+}
+
+// FleetPlace The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts.
+type FleetPlace struct {
+	// Addresses of IPv4
+	Addresses uint64 `json:"addresses"`
+
+	// Allowed of these, from which a connection may begin: on the hosts that let in the fewest
+	Allowed uint64 `json:"allowed"`
+
+	// Allowed6 of these, as allowed
+	Allowed6 uint64 `json:"allowed6"`
+
+	// Country its code
+	Country string `json:"country,omitempty,omitzero"`
+
+	// Lines that decide on some host, the first twenty
+	Lines []FleetReachLine `json:"lines"`
+	Name  string           `json:"name"`
+
+	// Prefixes6 of IPv6, in networks of /48
+	Prefixes6 uint64          `json:"prefixes6"`
+	State     FleetReachState `json:"state"`
+}
+
+// FleetReachLine defines model for FleetReachLine.
+type FleetReachLine struct {
+	File string `json:"file,omitempty,omitzero"`
+
+	// Line none: no line decides
+	Line int `json:"line,omitempty,omitzero"`
+
+	// Rule the line as it stands, or what always holds
+	Rule string `json:"rule"`
+}
+
+// FleetReachState defines model for FleetReachState.
+type FleetReachState string
 
 // Grant defines model for Grant.
 type Grant struct {
@@ -1001,6 +1117,20 @@ type PolicyFinding = json.RawMessage
 // PolicyKind defines model for PolicyKind.
 type PolicyKind string
 
+// PolicyProgress defines model for PolicyProgress.
+type PolicyProgress struct {
+	// Error As the agents' interface has it.
+	Error    Failure `json:"error,omitempty,omitzero"`
+	Progress struct {
+		// Done classes of hosts
+		Done int `json:"done"`
+		Of   int `json:"of"`
+	} `json:"progress,omitempty,omitzero"`
+
+	// Result as of application/json
+	Result map[string]interface{} `json:"result,omitempty,omitzero"`
+}
+
 // PolicySide defines model for PolicySide.
 type PolicySide = json.RawMessage
 
@@ -1393,6 +1523,9 @@ type CreateLinkJSONRequestBody = NewLink
 // RefreshListJSONRequestBody defines body for RefreshList for application/json ContentType.
 type RefreshListJSONRequestBody = ListRefresh
 
+// MapJSONRequestBody defines body for Map for application/json ContentType.
+type MapJSONRequestBody = FleetMapQuestion
+
 // CheckPolicyJSONRequestBody defines body for CheckPolicy for application/json ContentType.
 type CheckPolicyJSONRequestBody = PolicyDraft
 
@@ -1524,6 +1657,9 @@ type ServerInterface interface {
 	// Living Say which hosts have all bans and allows up to a number in force.
 	// (GET /api/v1/living)
 	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
+	// Map Say from which countries a service can be reached on hosts, exactly: of the newest bundle, or of a draft.
+	// (POST /api/v1/map)
+	Map(w http.ResponseWriter, r *http.Request)
 	// Notices Tell what is wrong that people hear of, who has heard it, and whom it cannot be told.
 	// (GET /api/v1/notices)
 	Notices(w http.ResponseWriter, r *http.Request, params NoticesParams)
@@ -2568,6 +2704,20 @@ func (siw *ServerInterfaceWrapper) Living(w http.ResponseWriter, r *http.Request
 	handler.ServeHTTP(w, r)
 }
 
+// Map operation middleware
+func (siw *ServerInterfaceWrapper) Map(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Map(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Notices operation middleware
 func (siw *ServerInterfaceWrapper) Notices(w http.ResponseWriter, r *http.Request) {
 
@@ -3161,6 +3311,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.RemoveDraft)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.Draft)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/drafts/{id}/roll-out", wrapper.RollOutDraft)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/map", wrapper.Map)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m

@@ -19,3 +19,8 @@ func (c *Client) CheckPolicy(ctx context.Context, d PolicyDraft) (*PolicyChecked
 func (c *Client) DiffPolicy(ctx context.Context, d PolicyDraft) (*PolicyDiff, error) {
 	return ask[PolicyDiff](ctx, c, http.MethodPost, "/api/v1/policy/diff", d)
 }
+
+// Map asks from which countries a service of hosts can be reached.
+func (c *Client) Map(ctx context.Context, q FleetMapQuestion) (*FleetMap, error) {
+	return ask[FleetMap](ctx, c, http.MethodPost, "/api/v1/map", q)
+}

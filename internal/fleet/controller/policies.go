@@ -143,6 +143,7 @@ type judging struct {
 
 	manifest     trust.Manifest
 	before, next *judge.Asked
+	progress     func(n, of int) // nil: nobody is told
 }
 
 // judged has somebody's question about a policy answered, for the hosts that they see, when it is
@@ -197,8 +198,8 @@ func (o operator) CheckPolicy(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
-	out, err := o.judged(w, r, as(r), asked.Texts, func(is *judging) (any, error) {
-		found, err := o.judge.Check(is, is.next, nil)
+	o.answer(w, r, as(r), asked.Texts, func(is *judging) (any, error) {
+		found, err := o.judge.Check(is, is.next, is.progress)
 		if err != nil {
 			return nil, err
 		}
@@ -219,7 +220,6 @@ func (o operator) CheckPolicy(w http.ResponseWriter, r *http.Request) {
 		}
 		return out, nil
 	})
-	o.done(w, out, err)
 }
 
 func (o operator) DiffPolicy(w http.ResponseWriter, r *http.Request) {
@@ -227,8 +227,7 @@ func (o operator) DiffPolicy(w http.ResponseWriter, r *http.Request) {
 	if !fine {
 		return
 	}
-	out, err := o.judged(w, r, as(r), asked.Texts, func(is *judging) (any, error) { return o.diff(is) })
-	o.done(w, out, err)
+	o.answer(w, r, as(r), asked.Texts, func(is *judging) (any, error) { return o.diff(is) })
 }
 
 // diff says what is otherwise by the next policy.
@@ -236,7 +235,7 @@ func (o operator) diff(is *judging) (*api.PolicyDiff, error) {
 	if is.manifest.Number == 0 {
 		return nil, wrong("no bundle was published yet, so there is nothing to compare with")
 	}
-	d, next, err := o.judge.Diff(is, is.next, is.before, nil)
+	d, next, err := o.judge.Diff(is, is.next, is.before, is.progress)
 	if err != nil {
 		return nil, err
 	}

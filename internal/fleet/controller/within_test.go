@@ -56,6 +56,7 @@ var withins = []within{
 	{operation: "checkPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\n"}}`, all: "web-ENV", own: "web-ENV"},
 	{operation: "diffPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\ninput: {rules: [allow ssh]}\n"}}`, all: "web-ENV", own: "web-ENV"},
 
+	{operation: "map", body: `{"service": "ssh"}`, all: "web-ENV", own: "web-ENV"},
 	{operation: "drafts", all: "DRAFT", own: "DRAFT"},
 	{operation: "draft", path: "/DRAFT"},
 	{operation: "createDraft", body: `{"texts": {"parts/70-new.yaml": "version: 1\nhosts: env=ENV\ninput: {rules: [allow ntp]}\n"}}`},

@@ -29,6 +29,7 @@ type Judge struct {
 	callers callers
 	read    []*reading // the last ones, the newest last; of who has the slot
 	kept    kept
+	atlases atlases
 }
 
 // mostRead is how many policies are kept as they were read: what was published, and drafts.

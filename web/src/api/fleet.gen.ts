@@ -813,6 +813,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say from which countries a service can be reached on hosts, exactly: of the newest bundle, or of a draft. */
+        post: operations["map"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1177,6 +1194,106 @@ export interface components {
             before?: string;
             /** @description the newest bundle has another text than that on which the draft was made, and not that of the draft */
             moved?: boolean;
+        };
+        PolicyProgress: {
+            progress?: {
+                /** @description classes of hosts */
+                done: number;
+                of: number;
+            };
+            /** @description as of application/json */
+            result?: Record<string, never>;
+            error?: components["schemas"]["Failure"];
+        };
+        /** @description Connections that begin with a service, from any source port. */
+        FleetMapQuestion: {
+            /** @description as a rule says it; any unless given */
+            service?: string;
+            /** @description input or forward; input unless given */
+            hook?: string;
+            /** @description of forward: a set, a zone, an address or a list; anywhere unless given */
+            to?: string;
+            /** @description a selector; all unless given */
+            hosts?: string;
+            /** @description of a draft, as of PolicyDraft; none: of the newest bundle */
+            texts?: {
+                [key: string]: string;
+            };
+        };
+        FleetMap: {
+            /**
+             * Format: int64
+             * @description that texts that are no draft's are from
+             */
+            bundle: number;
+            service: string;
+            hook: string;
+            to?: string;
+            /** @description of the country data */
+            publisher: string;
+            /**
+             * Format: date-time
+             * @description of the country data
+             */
+            date?: string;
+            /** @description of all classes together */
+            countries: components["schemas"]["FleetPlace"][];
+            elsewhere: components["schemas"]["FleetPlace"];
+            classes: components["schemas"]["FleetMapClass"][];
+            /** @description what the answer leaves out, as classes whose policies do not know the service */
+            notes?: string[];
+            /**
+             * Format: double
+             * @description that it took
+             */
+            seconds: number;
+        };
+        /** @description The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts. */
+        FleetPlace: {
+            /** @description its code */
+            country?: string;
+            name: string;
+            state: components["schemas"]["FleetReachState"];
+            /**
+             * Format: uint64
+             * @description of IPv4
+             */
+            addresses: number;
+            /**
+             * Format: uint64
+             * @description of these, from which a connection may begin: on the hosts that let in the fewest
+             */
+            allowed: number;
+            /**
+             * Format: uint64
+             * @description of IPv6, in networks of /48
+             */
+            prefixes6: number;
+            /**
+             * Format: uint64
+             * @description of these, as allowed
+             */
+            allowed6: number;
+            /** @description that decide on some host, the first twenty */
+            lines: components["schemas"]["FleetReachLine"][];
+        };
+        /** @enum {string} */
+        FleetReachState: "allowed" | "limited" | "partly" | "blocked";
+        FleetReachLine: {
+            file?: string;
+            /** @description none: no line decides */
+            line?: number;
+            /** @description the line as it stands, or what always holds */
+            rule: string;
+        };
+        FleetMapClass: {
+            name: string;
+            hosts: string[];
+            /** @description the state of each */
+            countries: {
+                [key: string]: components["schemas"]["FleetReachState"];
+            };
+            elsewhere: components["schemas"]["FleetReachState"];
         };
         /** @description As the agents' interface has it. */
         Failure: {
@@ -3218,6 +3335,33 @@ export interface operations {
                 };
             };
             202: components["responses"]["Waits"];
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    map: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FleetMapQuestion"];
+            };
+        };
+        responses: {
+            /** @description For each country, and by class. To who takes application/x-ndjson or text/event-stream: lines of PolicyProgress, of which the last one has the result or the error. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetMap"];
+                    "application/x-ndjson": components["schemas"]["PolicyProgress"];
+                };
+            };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
         };

@@ -1,0 +1,138 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"sluice/internal/base/selector"
+	"sluice/internal/engine"
+	"sluice/internal/fleet/classes"
+	"sluice/internal/prove/query"
+	"sluice/internal/prove/reach"
+)
+
+// Answer is what is answered of a class, for those of its hosts that were asked about.
+type Answer[T any] struct {
+	Name  string
+	Hosts []string
+	Is    T
+}
+
+// Answers are those of classes, the smallest first host first, and what others have none for.
+type Answers[T any] struct {
+	Of    []Answer[T]
+	Notes []string
+}
+
+// ask asks about one host of each class that has hosts of a selector, nil being all. A class
+// whose policy lacks what the question names has no answer; where none has one, that is a
+// *WrongError.
+func ask[T any](ctx context.Context, j *Judge, a *Asked, only *selector.Selector, question string, done func(n, of int), do func(ctx context.Context, s *engine.Subject) (T, error)) (*Answers[T], error) {
+	r, err := j.classify(ctx, a)
+	if err == nil {
+		err = r.sound()
+	}
+	if err != nil {
+		return nil, wrong(err)
+	}
+	out := &Answers[T]{}
+	asked := map[*classes.Class][]string{}
+	var list []*classes.Class
+	for _, c := range r.classes {
+		for _, h := range c.Hosts {
+			if h.Selected(only) {
+				asked[c] = append(asked[c], h.Name)
+			}
+		}
+		if len(asked[c]) > 0 {
+			list = append(list, c)
+		}
+	}
+	if len(list) == 0 {
+		return out, nil
+	}
+	tell := counting(len(list), done)
+	answers, failed := make([]T, len(list)), make([]error, len(list))
+	at := map[*classes.Class]int{}
+	var cold []*classes.Class
+	for i, c := range list {
+		at[c] = i
+		if is, has := j.kept.get(r.keyOf(c, question)); has {
+			answers[i], _ = is.(T)
+			tell(c)
+			continue
+		}
+		cold = append(cold, c)
+	}
+	err = r.Each(ctx, cold, func(ctx context.Context, c *classes.Class) error {
+		s := *c.Subject
+		is, err := do(ctx, &s)
+		switch {
+		case errors.Is(err, reach.ErrStopped) || ctx.Err() != nil:
+			return errors.Join(err, context.Cause(ctx))
+		case err != nil:
+			failed[at[c]] = err
+		default:
+			answers[at[c]] = is
+			j.kept.put(r.keyOf(c, question), is)
+		}
+		tell(c)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range list {
+		if failed[i] != nil {
+			out.Notes = append(out.Notes, c.Name+": "+failed[i].Error())
+			continue
+		}
+		out.Of = append(out.Of, Answer[T]{c.Name, asked[c], answers[i]})
+	}
+	if len(out.Of) == 0 {
+		return nil, &WrongError{failed[slices.IndexFunc(failed, func(err error) bool { return err != nil })]}
+	}
+	return out, nil
+}
+
+// Maps says for each class from which countries connections of a service may begin.
+func (j *Judge) Maps(ctx context.Context, a *Asked, only *selector.Selector, service, hook, to string, done func(n, of int)) (*Answers[*query.Map], error) {
+	atlas, err := j.atlas()
+	if err != nil {
+		return nil, err
+	}
+	return ask(ctx, j, a, only, strings.Join([]string{"map", service, hook, to}, "\x00"), done, func(ctx context.Context, s *engine.Subject) (*query.Map, error) {
+		c, err := s.Meaning(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return query.MapOf(ctx, c, query.Words{Service: service, Hook: hook, To: to}, atlas)
+	})
+}
+
+// atlases is the country data as maps need them.
+type atlases struct {
+	mutex sync.Mutex
+	sum   [32]byte
+	is    *query.Atlas
+}
+
+func (j *Judge) atlas() (*query.Atlas, error) {
+	data, err := j.sources.Countries()
+	if err != nil {
+		return nil, err
+	}
+	at := &j.atlases
+	at.mutex.Lock()
+	defer at.mutex.Unlock()
+	if at.is == nil || at.sum != data.Sum() {
+		if at.is, err = query.NewAtlas(data); err != nil {
+			return nil, err
+		}
+		at.sum = data.Sum()
+	}
+	return at.is, nil
+}
