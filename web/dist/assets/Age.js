@@ -1,1 +1,0 @@
-import{A as e,J as t,N as n,U as r,j as i,m as a,nt as o,tt as s}from"./index.js";import{a as c,l}from"./numbers.js";var u=n(`<time> </time>`);function d(n,d){o(d,!0);var f=u(),p=t(f,!0);r((t,n,r)=>{a(f,`datetime`,t),a(f,`title`,n),e(p,r)},[()=>new Date(d.at).toISOString(),()=>l(d.at),()=>c(d.at)]),i(n,f),s()}export{d as t};

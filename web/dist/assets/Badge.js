@@ -1,1 +1,0 @@
-import{A as e,J as t,K as n,N as r,S as i,U as a,Y as o,it as s,j as c,x as l}from"./index.js";var u=r(`<span><span aria-hidden="true"> </span> </span>`);function d(r,d){let f={good:`✓`,warn:`!`,bad:`✕`,unknown:`?`};var p=u(),m=n(p),h=t(m,!0),g=o(m,1,!0);s(p),a(()=>{l(p,1,i([`badge`,d.kind]),`svelte-qm4qgq`),e(h,f[d.kind]),e(g,d.text)}),c(r,p)}export{d as t};

@@ -1,1 +1,0 @@
-function e(e){let t=new ResizeObserver(()=>{e.scrollWidth>e.clientWidth?e.tabIndex=0:e.removeAttribute(`tabindex`)});t.observe(e);for(let n of e.children)t.observe(n);return()=>t.disconnect()}export{e as t};
