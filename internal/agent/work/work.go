@@ -421,9 +421,12 @@ func Failed(err error, here string, done any) error {
 // endTime is how long a process may take to undo what it has begun, once the context ends.
 const endTime = time.Minute
 
+// questions are the operations that have nothing to undo.
+var questions = map[string]bool{"check": true, "diff": true, "map": true, "reach": true, "query": true, "facts": true}
+
 // Run has a process do an order, and passes on what it tells. Command is the program with
 // the flags that lead it to the host. When the context ends the process is asked to end,
-// as by Ctrl-C.
+// as by Ctrl-C, or killed where it has nothing to undo.
 func Run(ctx context.Context, command []string, o Order, told func(api.Line)) (json.RawMessage, error) {
 	o.Files = o.Root != nil
 	order, err := json.Marshal(o)
@@ -431,7 +434,9 @@ func Run(ctx context.Context, command []string, o Order, told func(api.Line)) (j
 		return nil, err
 	}
 	c := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], "work")...)
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	if !questions[o.Operation] {
+		c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	}
 	c.WaitDelay = endTime
 	c.Stdin, c.Stderr = bytes.NewReader(order), os.Stderr
 	if o.Files {

@@ -398,6 +398,16 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
+// What has nothing to undo is killed.
+func TestQuestionGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	result, err := Run(ctx, []string{"/bin/sh", "-c", `trap 'echo "{\"result\":\"undone\"}"; exit' INT; echo '{"note":"begun"}'; while :; do sleep 0.1; done`},
+		Order{Operation: "map"}, func(api.Line) { cancel() })
+	if err == nil {
+		t.Errorf("it went on: %s", result)
+	}
+}
+
 // A failure has the words, the exit status and what was done.
 func TestFailed(t *testing.T) {
 	for _, c := range []struct {
