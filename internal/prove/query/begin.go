@@ -17,6 +17,7 @@ type beginning struct {
 	passes reach.Region // as long as limits let them through
 	free   reach.Region // whatever limits do
 	groups []group      // by who decides
+	keep   []program.Field
 }
 
 // beginning takes those of asked that take the way.
@@ -31,15 +32,33 @@ func (c Compiled) beginning(u *reach.Universe, way reach.Way, outcomes []reach.O
 	accepted = u.And(accepted, asked)
 	return &beginning{
 		u: u, asked: asked, passes: u.Unlimited(accepted), free: u.Minus(accepted, u.Whatever(u.Minus(asked, accepted))),
-		groups: decided(u, c, way, outcomes, asked),
+		groups: decided(u, c, way, outcomes, asked), keep: c.unrouted(),
 	}
+}
+
+// unrouted are the fields that a sender has to be let pass with in whatever he has there, since
+// it is not known which interface leads to him.
+func (c Compiled) unrouted() []program.Field {
+	if c.Facts.Known && len(c.Facts.DefaultRoute) > 0 {
+		return nil
+	}
+	return []program.Field{program.InInterface, program.OutInterface}
+}
+
+// notes are those of a query, and what is not known of interfaces.
+func (c Compiled) notes() []string {
+	out := Notes(c)
+	if c.unrouted() != nil {
+		out = append(out, "which interfaces lead to whom is not known: what passes by some of them alone is called partly")
+	}
+	return out
 }
 
 // part is how those of some packets fare, by what they ask for: each that a sender can have
 // pass in some way passes.
 func (b *beginning) part(of reach.Region) (asked, passes, free reach.Region) {
 	u := b.u
-	return u.However(u.And(b.asked, of)), u.However(u.And(b.passes, of)), u.However(u.And(b.free, of))
+	return u.However(u.And(b.asked, of), b.keep...), u.However(u.And(b.passes, of), b.keep...), u.However(u.And(b.free, of), b.keep...)
 }
 
 // linesOf are those that decide, of groups.

@@ -89,7 +89,7 @@ func mapOf(ctx context.Context, c Compiled, w Words, a *Atlas) (*Map, error) {
 	asked := u.And(b.region(u, c, translated(u, c.Program, way), never), region(u, from, way))
 	out := &Map{
 		Policy: c.Policy.File, Service: cmp.Or(w.Service, "any"), Hook: w.Hook, To: w.To,
-		Publisher: a.publisher, Date: a.date, Countries: []Place{}, Notes: Notes(c),
+		Publisher: a.publisher, Date: a.date, Countries: []Place{}, Notes: c.notes(),
 	}
 	places := c.beginning(u, way, u.Outcomes(c.Program, way), asked).places(a)
 	for i, code := range a.codes[1:] {

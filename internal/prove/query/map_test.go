@@ -16,6 +16,7 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 func snapshotAtlas(t testing.TB) *Atlas {
@@ -111,6 +112,31 @@ func rangeOf(text string) addrset.Range {
 	return r
 }
 
+// Where nobody knows which interface leads to a source, it has to pass by each.
+func TestMapWithoutRoutes(t *testing.T) {
+	const text = "version: 1\nzones: {lan: {interfaces: [lan0]}}\ninput: {default: drop, rules: [allow ssh from lan, allow http]}\n"
+	for name, change := range map[string]func(*host.Facts){
+		"known":   func(*host.Facts) {},
+		"unknown": func(f *host.Facts) { *f = host.Facts{} },
+		"none":    func(f *host.Facts) { f.DefaultRoute = nil },
+	} {
+		r := resolved(t, "policy.yaml", text)
+		change(&r.Facts)
+		for service, want := range map[string]State{"ssh": Partly, "http": Allowed, "dns": Blocked} {
+			if name == "known" && service == "ssh" {
+				want = Blocked
+			}
+			m, err := MapOf(t.Context(), compiled(t, r), Words{Service: service}, singles(netip.MustParseAddr("203.0.113.7")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Countries[0].State; got != want || (len(m.Notes) > 0) != (name != "known") {
+				t.Errorf("%s: %s is %s, want %s: %q", name, service, got, want, m.Notes)
+			}
+		}
+	}
+}
+
 // A machine behind the host is reached by its own address and by the host's, from the LAN too.
 func TestMapOfRedirects(t *testing.T) {
 	a := singles(netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("10.20.0.9"))
@@ -127,6 +153,31 @@ forward: {default: drop, rules: [` + rule + `]}
 nat: ['redirect tcp/8443 in wan to 10.20.0.5:443']
 `
 		m, err := MapOf(t.Context(), compiled(t, resolved(t, "policy.yaml", text)), Words{Service: "https", Hook: "forward", To: "10.20.0.5"}, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range m.Countries {
+			got = append(got, p.Country+" "+string(p.State))
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s: %s, want %s", rule, text, want)
+		}
+	}
+}
+
+// What another tool leads on is reached by who may be led there.
+func TestMapOfPublished(t *testing.T) {
+	a := singles(netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("192.0.2.7"))
+	for rule, want := range map[string]string{
+		"allow published tcp/8080":                  "192.0.2.7 allowed, 203.0.113.7 allowed",
+		"allow published tcp/8080 from 203.0.113.7": "192.0.2.7 blocked, 203.0.113.7 allowed",
+		"allow http from 203.0.113.7 to 172.17.0.2": "192.0.2.7 blocked, 203.0.113.7 allowed",
+		"allow tcp/8080":                            "192.0.2.7 blocked, 203.0.113.7 blocked",
+	} {
+		r := resolved(t, "policy.yaml", "version: 1\nforward: {default: drop, rules: ["+rule+"]}\n")
+		r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+		m, err := MapOf(t.Context(), compiled(t, r), Words{Service: "tcp/8080", Hook: "forward", To: "198.51.100.1"}, a)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func MatrixOf(ctx context.Context, c Compiled, w Words) (*Matrix, error) {
 
 func matrixOf(ctx context.Context, c Compiled, w Words) (*Matrix, error) {
 	c.Program = asMeant(c.Program)
-	out := &Matrix{Policy: c.Policy.File, Sources: c.origins(), Targets: c.targets(w.Service), Notes: Notes(c)}
+	out := &Matrix{Policy: c.Policy.File, Sources: c.origins(), Targets: c.targets(w.Service), Notes: c.notes()}
 	out.Sources = few(out, out.Sources, mostOrigins, "source")
 	out.Targets = few(out, out.Targets, mostTargets, "target")
 	asks := make([]*beginsBy, len(out.Targets))

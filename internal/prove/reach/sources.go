@@ -14,10 +14,10 @@ var asked = []program.Field{
 }
 
 // However is the packets of a region and those that differ from one of it in nothing that is
-// asked for: not in protocol, ICMP type, port and addresses.
-func (u *Universe) However(r Region) Region {
+// asked for: not in protocol, ICMP type, port and addresses, nor in what is kept.
+func (u *Universe) However(r Region, keep ...program.Field) Region {
 	for _, d := range slices.Backward(u.dimensions) {
-		if !slices.Contains(asked, d.field) {
+		if !slices.Contains(asked, d.field) && !slices.Contains(keep, d.field) {
 			r = u.space.Exists(r, d.first, d.bits)
 		}
 	}
