@@ -109,7 +109,7 @@ func TestSum(t *testing.T) {
 			continue
 		}
 		another(t, reflect.ValueOf(&c.request).Elem().Field(i))
-		check("request "+field, c, field == "Order" || field == "Hits" || field == "Detach" || field == "NoMeaning" || strings.HasPrefix(field, "Draft"))
+		check("request "+field, c, field == "Order" || field == "Hits" || field == "Detach" || field == "NoMeaning" || field == "Texts" || field == "Offline" || strings.HasPrefix(field, "Draft"))
 		if got := c.sum(t); (field == "Without" || field == "NoExpect") && got != "" {
 			t.Errorf("%s is asked for: %q", field, got)
 		}
