@@ -61,12 +61,18 @@ func (b *beginning) part(of reach.Region) (asked, passes, free reach.Region) {
 	return u.However(u.And(b.asked, of), b.keep...), u.However(u.And(b.passes, of), b.keep...), u.However(u.And(b.free, of), b.keep...)
 }
 
+// mostLines is how many lines are named: thousands may decide of a place.
+const mostLines = 100
+
 // linesOf are those that decide, of groups.
 func linesOf(groups []group, decides func(i int) bool) []Line {
 	out := []Line{}
 	for i, g := range groups {
 		l := Line{g.by.File, g.by.Line, g.by.Text}
-		if decides(i) && !slices.Contains(out, l) {
+		if len(out) == mostLines {
+			break
+		}
+		if !slices.Contains(out, l) && decides(i) {
 			out = append(out, l)
 		}
 	}

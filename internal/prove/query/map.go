@@ -49,7 +49,7 @@ type Place struct {
 	Allowed   uint64 `json:"allowed"`   // of these, from which a connection may begin
 	Prefixes6 uint64 `json:"prefixes6"`
 	Allowed6  uint64 `json:"allowed6"`
-	Lines     []Line `json:"lines"` // that decide
+	Lines     []Line `json:"lines"` // that decide, at most mostLines
 }
 
 // MapOf says from which countries connections of a service may begin: of each source, in by
@@ -107,20 +107,20 @@ func mapOf(ctx context.Context, c Compiled, w Words, a *Atlas) (*Map, error) {
 func (b *beginning) places(a *Atlas) []Place {
 	u := b.u
 	asked, passes, free := b.part(u.Everything())
-	may, refused, bounded := u.Sources(passes), u.Sources(u.Minus(asked, passes)), u.Sources(u.Minus(asked, free))
-	from := u.Sources(asked)
-	by := make([][]bool, len(b.groups))
+	from, may := u.Sources(asked), u.Sources(passes)
+	all, refused, bounded := classes(may, from), classes(u.Sources(u.Minus(asked, passes)), from), classes(u.Sources(u.Minus(asked, free)), from)
+	by := make([][]int, len(b.groups))
 	for i, g := range b.groups {
-		by[i] = u.Sources(g.region)
+		by[i] = classes(u.Sources(g.region), from)
 	}
 	out := make([]Place, len(a.codes))
 	for place, shares := range a.shares(u, len(from)) {
 		p := &out[place]
-		there := func(in []bool) bool {
-			return slices.ContainsFunc(classes(in), func(class int) bool { return from[class] && shares[class] != share{} })
+		there := func(in []int) bool {
+			return slices.ContainsFunc(in, func(class int) bool { return shares[class] != share{} })
 		}
 		switch {
-		case !there(may):
+		case !there(all):
 			p.State = Blocked
 		case there(refused):
 			p.State = Partly
@@ -149,10 +149,10 @@ func (b *beginning) places(a *Atlas) []Place {
 // networks48 is how many networks of /48 so many addresses of IPv6 fill.
 func networks48(n addrset.Number) uint64 { return n.Hi >> 16 }
 
-// classes are those that are in.
-func classes(in []bool) (out []int) {
+// classes are those that are in both.
+func classes(in, of []bool) (out []int) {
 	for class, is := range in {
-		if is {
+		if is && of[class] {
 			out = append(out, class)
 		}
 	}

@@ -2720,7 +2720,7 @@ export interface components {
              * @description the same of these
              */
             allowed6: number;
-            /** @description that decide, the first ones first */
+            /** @description that decide, the first 100 at most */
             lines: components["schemas"]["ReachLine"][];
         };
         /**
