@@ -17,6 +17,7 @@ export interface Base {
   number: number; // of the generation or the bundle
   words: string; // "generation 4"
   parts: Part[];
+  signs?: boolean; // of a fleet: its controller has a key for policies
   main?: string; // of one host: the file that was applied, as it was named
   directory?: string; // that names of files are relative to
 }
@@ -163,7 +164,12 @@ class Draft {
 
 async function ofFleet(): Promise<Base> {
   const got = await data(fleet.GET('/api/v1/policy'));
-  return { number: got.bundle, words: `bundle ${got.bundle}`, parts: got.files };
+  return {
+    number: got.bundle,
+    words: `bundle ${got.bundle}`,
+    parts: got.files,
+    signs: got.signing === 'controller',
+  };
 }
 
 async function ofHost(): Promise<Base> {
