@@ -32,6 +32,14 @@ export interface Holding {
   proved?: { hosts: number; of: number }; // of a fleet
 }
 
+/** Where something holds, in words, by the selector of a fleet. */
+export function where(hosts: string | undefined): string {
+  if (session.current?.mode !== 'fleet') return session.current?.name ?? '';
+  if (!hosts) return 'every host';
+  const one = /^host=([^\s()]+)$/.exec(hosts);
+  return one ? one[1]! : `hosts with ${hosts}`;
+}
+
 /** Has it hold, and says what came of it. */
 export async function hold(kind: Kind, w: Wanted): Promise<string> {
   const { what, service, seconds, reason } = w;

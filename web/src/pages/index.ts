@@ -36,7 +36,7 @@ export const pages: Page[] = [
   { path: '/map', title: 'Map', link: true, load: () => import('./map/Map.svelte') },
   { path: '/reach', title: 'Who reaches whom', link: true, load: () => import('./reach/Reach.svelte') },
   { path: '/ask', title: 'Ask', link: true, load: () => import('./ask/Ask.svelte') },
-  { path: '/log', title: 'Log', link: true, only: 'host', load: () => import('./log/Log.svelte') },
+  { path: '/log', title: 'Log', link: true, load: () => import('./log/Log.svelte') },
   { path: '/bans', title: 'Bans', link: true, load: () => import('./bans/Bans.svelte') },
   {
     path: '/rollouts',

@@ -17,33 +17,39 @@ export interface Span {
   countries: Map<string, number>; // by code; "" is none
 }
 
-/** A stream of packets. What is shown of it changes a frame at a time. */
+/** Where packets come from. */
+export interface Origin {
+  host: string; // of a fleet
+  url: (since: string) => string;
+}
+
+/** Packets of one or several hosts. What is shown of them changes a frame at a time. */
 export class Packets {
   frame = $state(0); // rises as what is kept changes
   at = $state(0); // ms, when one came last
   failed = $state('');
-  skipped = $state.raw<{ at: number; packets: number }[]>([]); // sampled away, within a minute
   lost = $state(0); // logged, and neither kept by the agent nor sent
-  readonly live: Live;
+  readonly streams: { host: string; live: Live }[];
   readonly seconds = new Map<number, Span>(); // by their beginning, in seconds since 1970
   readonly minutes = new Map<number, Span>();
   #ring: Packet[] = [];
   #next = 0; // how many came
-  #last = new Map<string, number>(); // number of the last one, by host
-  #since: string;
   #drawing = 0;
 
-  /** Reads what an address gives, which is asked anew from the last packet on after a stream was lost. */
+  /** Reads each origin, and after a stream was lost goes on behind the last packet of it. */
   constructor(
-    url: (since: string) => string,
+    origins: Origin[],
     since: string,
     private readonly until = Infinity, // ms
   ) {
-    this.#since = since;
-    this.live = new Live(
-      () => url(this.#since),
-      (event) => this.#line(event.data),
-    );
+    this.streams = origins.map(({ host, url }) => {
+      const last = { time: since, number: 0 };
+      const live: Live = new Live(
+        () => url(last.time),
+        (event) => this.#line(event.data, host, last, live),
+      );
+      return { host, live };
+    });
   }
 
   /** How many came, those that are not kept any more too. */
@@ -62,35 +68,36 @@ export class Packets {
   }
 
   stop() {
-    this.live.stop();
+    for (const s of this.streams) s.live.stop();
     cancelAnimationFrame(this.#drawing);
   }
 
-  #line(text: string) {
-    const line = JSON.parse(text) as Agent['Line'] & { skipped?: number };
-    if (line.logged) this.#packet(line.logged as Packet);
-    else if (line.skipped) {
-      const now = Date.now();
-      this.skipped = [...this.skipped.filter((s) => now - s.at < 60_000), { at: now, packets: line.skipped }];
-    } else if (line.failure) {
-      this.failed = line.failure.error;
-      this.live.stop();
-    } else if ('result' in line) this.live.stop();
-  }
-
-  #packet(p: Packet) {
-    const host = p.host ?? '';
-    const number = p.number ?? 0;
-    if (number && number <= (this.#last.get(host) ?? 0)) return; // it came before the stream was lost
-    this.#last.set(host, number);
-    const second = Math.floor(Date.parse(p.time) / 1000);
-    if (second * 1000 > this.until) {
-      this.live.stop();
+  #line(text: string, host: string, last: { time: string; number: number }, live: Live) {
+    const line = JSON.parse(text) as Agent['Line'];
+    if (line.failure) this.failed = (host && `${host}: `) + line.failure.error;
+    if (line.failure || 'result' in line) live.stop();
+    if (!line.logged) return;
+    const p: Packet = line.logged;
+    if (p.number && p.number <= last.number) return; // it came before the stream was lost
+    if (Date.parse(p.time) > this.until) {
+      live.stop();
       return;
     }
-    this.#since = p.time;
+    last.number = p.number ?? 0;
+    last.time = p.time;
+    if (host) p.host = host;
+    this.#add(p);
+  }
+
+  #add(p: Packet) {
     this.lost += p.lost ?? 0;
-    this.#ring[this.#next++ % most] = p;
+    // Of several hosts one may tell later what came before.
+    const oldest = Math.max(0, this.#next - most + 1);
+    let i = this.#next++;
+    for (; i > oldest && this.#ring[(i - 1) % most]!.time > p.time; i--)
+      this.#ring[i % most] = this.#ring[(i - 1) % most]!;
+    this.#ring[i % most] = p;
+    const second = Math.floor(Date.parse(p.time) / 1000);
     count(this.seconds, second, seconds, p.country ?? '');
     count(this.minutes, second - (second % 60), minutes, p.country ?? '');
     this.#drawing ||= requestAnimationFrame(() => {
