@@ -18,6 +18,16 @@ const executed = promisify(execFile);
 /** Runs a program to its end and says what it printed. */
 export const run = async (program, ...args) => (await executed(program, args, { maxBuffer: 1 << 26 })).stdout;
 
+/** Runs a program where a host or a client of the scene is. */
+export const inside = (of, ...command) => run('ip', 'netns', 'exec', of.netns, ...command);
+
+/** Whether a client of the scene reaches a port of the host. */
+export const reaches = (client, port) =>
+  inside(client, 'timeout', '2', 'bash', '-c', `</dev/tcp/${scene.host.address}/${port}`).then(
+    () => true,
+    () => false,
+  );
+
 /** Runs sluice about a host of the scene. */
 export const sluice = (host, ...args) =>
   run('sluice', ...args, '--netns', host.netns, '--state-dir', host.state);
@@ -172,8 +182,16 @@ export class Person {
     return this.page.locator('nav a').evaluateAll((all) => all.map((a) => a.getAttribute('href')));
   }
 
-  text() {
-    return this.page.locator('main').innerText();
+  /** A control by its role and name. */
+  see(role, name, options = {}) {
+    return this.page.getByRole(role, { name, ...options }).first();
+  }
+
+  /** Types a line behind the one that has a text, in the editor. */
+  async write(after, line) {
+    await this.page.locator('.cm-line', { hasText: after }).first().click();
+    await this.page.keyboard.press('End');
+    await this.page.keyboard.insertText(`\n${line}`);
   }
 
   /** What axe finds against WCAG 2.2 AA. */

@@ -1,7 +1,8 @@
 // The page of one host, by a real agent, real packets and a real browser.
-import { after, before, test } from 'node:test';
 import { everybodyCanRead, hostile, hostileIsText, keysReachAll } from './every.mjs';
-import { browser, Local, Person, run, scene, sluice } from './lib.mjs';
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { browser, inside, Local, Person, reaches, scene, sluice, until } from './lib.mjs';
 
 let chromium, session, pages;
 const local = new Local();
@@ -11,7 +12,10 @@ before(async () => {
   const address = await local.start();
   await sluice(scene.host, 'ban', '192.0.2.99', '--for', '2h', '-m', hostile);
   const person = await Person.at(chromium, address);
-  pages = await person.pages();
+  pages = [
+    ...(await person.pages()),
+    ...['rules', 'connections', 'log', 'history'].map((t) => `/host?tab=${t}`),
+  ];
   session = await person.context.storageState();
   await person.end();
 });
@@ -29,18 +33,111 @@ async function at(path, options = {}) {
 
 test('everybody can read it', (t) => everybodyCanRead(t, chromium, session, local.url.origin, pages));
 test('keys reach all', (t) => keysReachAll(t, chromium, session, local.url.origin, pages));
-test('hostile text is text', (t) => hostileIsText(t, chromium, session, local.url.origin, pages, []));
+test('hostile text is text', (t) => hostileIsText(t, chromium, session, local.url.origin, pages, ['/bans']));
 
 test('the overview says proved of what is proved, and drift of what somebody changed', async () => {
   const person = await at('/');
   const word = person.page.locator('main .badge').first();
   await word.filter({ hasText: 'proved' }).waitFor();
-  const netns = ['ip', 'netns', 'exec', scene.host.netns];
-  await run(...netns, 'nft', 'insert', 'rule', 'inet', 'sluice', 'input', 'tcp', 'dport', '9999', 'accept');
+  await inside(
+    scene.host,
+    'nft',
+    'insert',
+    'rule',
+    'inet',
+    'sluice',
+    'input',
+    'tcp',
+    'dport',
+    '9999',
+    'accept',
+  );
   await word.filter({ hasText: 'drift' }).waitFor();
   await person.page.getByText(':9999').first().waitFor();
   await sluice(scene.host, 'restore');
   await word.filter({ hasText: 'proved' }).waitFor();
+  await person.end();
+});
+
+test('a host: its proof, rules with hits, connections and log', async () => {
+  const person = await at('/host');
+  await person.see('button', 'Verify now').click();
+  await person.page.getByText('Every packet gets what was meant').waitFor();
+  await person.see('link', 'Rules').click();
+  await person.page.getByText('allow web from visitors').first().waitFor();
+  await person.see('link', 'Connections').click();
+  await person.settled();
+  await person.page.getByLabel('Parts of this page').getByRole('link', { name: 'Log' }).click();
+  await person.page.getByText('default: drop').first().waitFor();
+  await person.end();
+});
+
+test('the policy: an error at its line as one types, what a change opens, a trial of it', async () => {
+  const brazil = scene.clients.find((c) => c.name === 'Brazil');
+  assert.ok(!(await reaches(brazil, 22)));
+  const person = await at('/policy');
+  await person.write('- allow ping', '    - allow ssh frm brazil');
+  await person.page.locator('.cm-lintRange-error').first().waitFor();
+  await person.page.keyboard.press('Shift+Home');
+  await person.page.keyboard.insertText(`- allow ssh from ${brazil.ipv4}`);
+  await person.page.locator('.badge', { hasText: 'opens' }).waitFor();
+  await person.see('button', 'Plan').click();
+  await person.see('heading', 'Plan').waitFor();
+  await person.see('button', 'Apply for 60 s').click();
+  await person.see('button', 'Take it back').waitFor();
+  await until('Brazil gets in', () => reaches(brazil, 22));
+  await person.see('button', 'Take it back').click();
+  await person.page.getByText('The policy before runs again').waitFor();
+  assert.ok(!(await reaches(brazil, 22)));
+  await person.see('button', 'Drop the changes').click();
+  await person.end();
+});
+
+test('the map: exact, a country by its shape, a draft with its diff', async () => {
+  const person = await at('/map');
+  await person.page.locator('svg [aria-label^="Germany"][aria-label*="allowed"]').waitFor();
+  await person.page.locator('svg [aria-label^="Brazil"][aria-label*="blocked"]').focus();
+  await person.page.keyboard.press('Enter');
+  assert.match(person.page.url(), /countries=BR/);
+  await person.page.locator('section[aria-labelledby="selected"] button.main').first().click();
+  await person.page.locator('.badge', { hasText: 'opens' }).waitFor();
+  await person.see('button', 'Drop the changes').click();
+  // San Marino has no shape at this scale.
+  await person.visit('/map');
+  await person.page.getByLabel('Find a country').fill('San Marino');
+  await person.page.getByRole('checkbox', { name: 'San Marino' }).waitFor();
+  await person.end();
+});
+
+test('the log: live, filtered by what the address says, a row and why', async () => {
+  const person = await at('/log?country=US');
+  await person.page.getByText('Live.').waitFor();
+  const row = person.page.locator('[data-row]', { hasText: 'US' }).last();
+  await row.waitFor();
+  assert.equal(await person.page.locator('[data-row]', { hasText: 'CN' }).count(), 0);
+  await row.click();
+  await person.see('heading', 'Now').waitFor();
+  await person.page.getByText('default: drop').last().waitFor();
+  await person.end();
+});
+
+test('a customer in a blocked country: found, understood and let in for two hours, in 4 clicks', async () => {
+  const customer = scene.clients.find((c) => c.name === 'Japan');
+  assert.ok(!(await reaches(customer, 80)));
+  const person = await at('/');
+  await person.page.getByLabel('Find an address in the log').fill(customer.ipv4);
+  await person.see('button', 'Find').click();
+  await person.page.locator('[data-row]', { hasText: customer.ipv4 }).last().click();
+  await person.page.getByText('default: drop').last().waitFor();
+  await person.see('button', /^Allow .*for 2 h/).click();
+  await person.page
+    .getByRole('dialog')
+    .getByRole('button', { name: /^Allow/ })
+    .click();
+  await until('the customer gets in', () => reaches(customer, 80));
+  assert.ok(person.clicks <= 4, `${person.clicks} clicks`);
+  assert.ok(!(await reaches(customer, 25)), 'only what he asked for');
+  await sluice(scene.host, 'disallow', customer.ipv4);
   await person.end();
 });
 

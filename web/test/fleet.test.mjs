@@ -1,0 +1,125 @@
+// The page of a fleet: a real controller, five real hosts, real packets, a real browser.
+import { everybodyCanRead, hostile, hostileIsText, keysReachAll } from './every.mjs';
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { browser, controller, inside, link, Person, run, running, scene } from './lib.mjs';
+
+const url = scene.fleet.url;
+let chromium, session, pages;
+
+before(async () => {
+  chromium = await browser();
+  await controller('ban', '192.0.2.99', '--for', '2h', '-m', hostile);
+  const person = await Person.at(chromium, await link());
+  await person.page.getByRole('button', { name: 'Log in' }).click();
+  await person.settled();
+  const tabs = [
+    '/hosts/web-1',
+    '/hosts/db-1?tab=rules',
+    '/rollouts/1',
+    ...['access', 'tokens', 'keys', 'audit'].map((t) => `/admin?tab=${t}`),
+  ];
+  pages = [...(await person.pages()), ...tabs];
+  session = await person.context.storageState();
+  await person.end();
+});
+after(() => chromium.close());
+
+/** A window of the page at a path of it. */
+async function at(path, options = {}) {
+  const person = await Person.at(chromium, url + path, { session, ...options });
+  await person.settled();
+  return person;
+}
+
+test('everybody can read it', (t) => everybodyCanRead(t, chromium, session, url, pages));
+test('keys reach all', (t) => keysReachAll(t, chromium, session, url, pages));
+test('hostile text is text', (t) => hostileIsText(t, chromium, session, url, pages, []));
+
+test('the hosts: a filter that the address keeps, and each by its name', async () => {
+  const person = await at('/');
+  await person.see('link', /5 proved/).click();
+  await person.page.getByLabel('Labels').fill('role=db');
+  await person.page.getByText('2 of 5 hosts').waitFor();
+  assert.match(person.page.url(), /state=proved&labels=role%3Ddb/);
+  await person.page.reload();
+  await person.page.getByText('2 of 5 hosts').waitFor();
+  await person.see('link', 'db-1').click();
+  await person.page.getByText('10.99.0.14').first().waitFor();
+  await person.see('link', 'Rules').click();
+  await person.page.getByText('allow postgresql from web').first().waitFor();
+  await person.end();
+});
+
+test('one country more for the web group: its diff, signed, rolled out with a canary, in 8 clicks', async () => {
+  const person = await at('/');
+  await person.see('link', 'Policy').click();
+  await person.see('link', /50-web/).click();
+  const part = person.page.locator('.cm-line', { hasText: 'countries:' });
+  await part.click();
+  await person.page.keyboard.press('End');
+  for (let n = 0; n < 3; n++) await person.page.keyboard.press('ArrowLeft');
+  await person.page.keyboard.insertText(', BR');
+  await person.page.locator('.badge', { hasText: 'opens' }).waitFor();
+  await person.page
+    .getByText(/canar|1 per class/)
+    .first()
+    .waitFor();
+  await person.see('button', 'Save as a draft').click();
+  const command = await person.page
+    .getByText(/^sluice-controller sign [0-9a-f]{8,}$/)
+    .first()
+    .innerText();
+  const draft = command.split(' ').at(-1);
+  // Who signs has a shell, and no browser.
+  const repository = ['--repository', scene.fleet.repository];
+  await controller('sign', draft, '--yes', '--key', scene.fleet.key, ...repository);
+  await controller('publish', ...repository);
+  await person.see('link', 'Roll-outs').click();
+  await person.see('link', /undle 2/).click();
+  await person.page.getByText(/done/).first().waitFor();
+  assert.ok(person.clicks <= 8, `${person.clicks} clicks`);
+  await person.end();
+});
+
+test('the host whose drift somebody caused: its packets, in 2 clicks', async () => {
+  const person = await at('/');
+  const host = scene.fleet.hosts.find((h) => h.name === 'web-3');
+  await inside(host, 'nft', 'insert', 'rule', 'inet', 'sluice', 'input', 'tcp', 'dport', '9999', 'accept');
+  await person.see('link', /1 drift/).waitFor();
+  await person.see('link', 'web-3').click();
+  await person.page.getByText(':9999').first().waitFor();
+  await run('sluice', 'restore', '--netns', host.netns, '--state-dir', host.state);
+  await person.page.locator('.badge', { hasText: 'proved' }).first().waitFor();
+  assert.ok(person.clicks <= 2, `${person.clicks} clicks`);
+  assert.doesNotMatch(await inside(host, 'nft', 'list', 'table', 'inet', 'sluice'), /9999/);
+  await person.end();
+});
+
+test('the audit: who did what, exported, and the chain verified', async () => {
+  const person = await at('/admin?tab=audit');
+  await person.page.getByLabel('Has').fill('publish');
+  await person.page.locator('main table').getByText('operator:root').first().waitFor();
+  const [download] = await Promise.all([
+    person.page.waitForEvent('download'),
+    person.see('button', 'Export these').click(),
+  ]);
+  assert.match(readFileSync(await download.path(), 'utf8'), /^\{.*"what":"publish".*\}\n$/m);
+  await person.see('button', 'Verify the chain').click();
+  await person.page.locator('.badge', { hasText: 'whole' }).waitFor();
+  await person.end();
+});
+
+test('a controller that is away is told, and its return too', async () => {
+  const person = await at('/');
+  const told = person.page.getByText(/does not answer|is lost/).first();
+  const is = running('run', scene.fleet.dir);
+  await is.kill();
+  await told.waitFor();
+  const again = is.again(scene.fleet.netns);
+  await again.start();
+  await told.waitFor({ state: 'detached' });
+  await again.stop();
+  await person.end();
+});
