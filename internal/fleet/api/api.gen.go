@@ -439,6 +439,55 @@ type Entry struct {
 // Failure As the agents' interface has it.
 type Failure = wire.Failure
 
+// FleetAnswer defines model for FleetAnswer.
+type FleetAnswer struct {
+	// Answer as of one host
+	Answer json.RawMessage `json:"answer"`
+
+	// Hosts of which the first was asked about
+	Hosts []string `json:"hosts"`
+
+	// Name of the class
+	Name string `json:"name"`
+}
+
+// FleetAnswers defines model for FleetAnswers.
+type FleetAnswers struct {
+	Bundle  int64         `json:"bundle"`
+	Classes []FleetAnswer `json:"classes"`
+
+	// Notes what the answer leaves out, as classes whose policies lack what is asked about
+	Notes []string `json:"notes,omitempty,omitzero"`
+
+	// Seconds that it took
+	Seconds float64 `json:"seconds"`
+}
+
+// FleetExplainQuestion defines model for FleetExplainQuestion.
+type FleetExplainQuestion struct {
+	// Hosts a selector; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Question a packet, as the agents' interface has it
+	Question struct {
+		Destination string `json:"destination,omitempty,omitzero"`
+		Flags       string `json:"flags,omitempty,omitzero"`
+		Hook        string `json:"hook,omitempty,omitzero"`
+		ICMPType    string `json:"icmp-type,omitempty,omitzero"`
+		In          string `json:"in,omitempty,omitzero"`
+		Mark        string `json:"mark,omitempty,omitzero"`
+		Out         string `json:"out,omitempty,omitzero"`
+		Port        string `json:"port,omitempty,omitzero"`
+		Protocol    string `json:"protocol,omitempty,omitzero"`
+		Source      string `json:"source,omitempty,omitzero"`
+		SourcePort  string `json:"source-port,omitempty,omitzero"`
+		State       string `json:"state,omitempty,omitzero"`
+	} `json:"question"`
+
+	// Texts of a draft
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
+}
+
 // FleetMap defines model for FleetMap.
 type FleetMap struct {
 	// Bundle that texts that are no draft's are from
@@ -517,6 +566,52 @@ type FleetPlace struct {
 	State     FleetReachState `json:"state"`
 }
 
+// FleetQueryQuestion defines model for FleetQueryQuestion.
+type FleetQueryQuestion struct {
+	// Hosts a selector; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Question which packets, as the agents' interface has it
+	Question struct {
+		From    string   `json:"from,omitempty,omitzero"`
+		Hook    string   `json:"hook,omitempty,omitzero"`
+		In      string   `json:"in,omitempty,omitzero"`
+		Out     string   `json:"out,omitempty,omitzero"`
+		Service string   `json:"service,omitempty,omitzero"`
+		States  []string `json:"states,omitempty,omitzero"`
+		To      string   `json:"to,omitempty,omitzero"`
+
+		// Verdicts accept, drop or reject
+		Verdicts []string `json:"verdicts,omitempty,omitzero"`
+	} `json:"question"`
+
+	// Texts of a draft
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
+}
+
+// FleetReach defines model for FleetReach.
+type FleetReach struct {
+	Bundle int64 `json:"bundle"`
+
+	// Cells a row a source, in it one for each target
+	Cells [][]FleetReachCell `json:"cells"`
+
+	// Notes what the answer leaves out
+	Notes []string `json:"notes,omitempty,omitzero"`
+
+	// Seconds that it took
+	Seconds float64            `json:"seconds"`
+	Sources []FleetReachSource `json:"sources"`
+	Targets []FleetReachTarget `json:"targets"`
+}
+
+// FleetReachCell defines model for FleetReachCell.
+type FleetReachCell struct {
+	// Lines that decide; a class whose policy does not know the source has no state
+	Lines []FleetReachLine `json:"lines"`
+	State FleetReachState  `json:"state,omitempty,omitzero"`
+}
+
 // FleetReachLine defines model for FleetReachLine.
 type FleetReachLine struct {
 	File string `json:"file,omitempty,omitzero"`
@@ -528,8 +623,42 @@ type FleetReachLine struct {
 	Rule string `json:"rule"`
 }
 
+// FleetReachQuestion defines model for FleetReachQuestion.
+type FleetReachQuestion struct {
+	// Hosts a selector; all unless given
+	Hosts string `json:"hosts,omitempty,omitzero"`
+
+	// Service as a rule says it; those that rules name unless given
+	Service string `json:"service,omitempty,omitzero"`
+
+	// Texts of a draft
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
+}
+
+// FleetReachSource defines model for FleetReachSource.
+type FleetReachSource struct {
+	// Kind set, zone or elsewhere
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
 // FleetReachState defines model for FleetReachState.
 type FleetReachState string
+
+// FleetReachTarget defines model for FleetReachTarget.
+type FleetReachTarget struct {
+	// Class of hosts
+	Class string `json:"class"`
+
+	// Hook input or forward
+	Hook    string   `json:"hook"`
+	Hosts   []string `json:"hosts"`
+	Name    string   `json:"name"`
+	Service string   `json:"service"`
+
+	// To of forward: the zone or set behind the host
+	To string `json:"to,omitempty,omitzero"`
+}
 
 // Grant defines model for Grant.
 type Grant struct {
@@ -1493,6 +1622,12 @@ type AllowJSONRequestBody = NewHoldings
 // DisallowJSONRequestBody defines body for Disallow for application/json ContentType.
 type DisallowJSONRequestBody = Lift
 
+// AskExplainJSONRequestBody defines body for AskExplain for application/json ContentType.
+type AskExplainJSONRequestBody = FleetExplainQuestion
+
+// AskQueryJSONRequestBody defines body for AskQuery for application/json ContentType.
+type AskQueryJSONRequestBody = FleetQueryQuestion
+
 // BanJSONRequestBody defines body for Ban for application/json ContentType.
 type BanJSONRequestBody = NewHoldings
 
@@ -1535,6 +1670,9 @@ type DiffPolicyJSONRequestBody = PolicyDraft
 // PublishJSONRequestBody defines body for Publish for application/json ContentType.
 type PublishJSONRequestBody = Publish
 
+// ReachJSONRequestBody defines body for Reach for application/json ContentType.
+type ReachJSONRequestBody = FleetReachQuestion
+
 // ApproveJSONRequestBody defines body for Approve for application/json ContentType.
 type ApproveJSONRequestBody = Approval
 
@@ -1570,6 +1708,12 @@ type ServerInterface interface {
 	// OneAllow Say of one of them on which hosts it is in force, and why not on others.
 	// (GET /api/v1/allows/{id})
 	OneAllow(w http.ResponseWriter, r *http.Request, id string)
+	// AskExplain Say what becomes of one packet, and why, by class of hosts. No host is asked.
+	// (POST /api/v1/ask/explain)
+	AskExplain(w http.ResponseWriter, r *http.Request)
+	// AskQuery Say what becomes of all packets that fit, by class of hosts. No host is asked.
+	// (POST /api/v1/ask/query)
+	AskQuery(w http.ResponseWriter, r *http.Request)
 	// Audit List entries of the audit, the oldest first.
 	// (GET /api/v1/audit)
 	Audit(w http.ResponseWriter, r *http.Request, params AuditParams)
@@ -1678,6 +1822,9 @@ type ServerInterface interface {
 	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
+	// Reach Say who reaches which service of hosts, exactly, by the newest bundle or a draft.
+	// (POST /api/v1/reach)
+	Reach(w http.ResponseWriter, r *http.Request)
 	// Requests List what waits for the approval of a second person, and what came of those of the last month, the newest first, without bodies.
 	// (GET /api/v1/requests)
 	Requests(w http.ResponseWriter, r *http.Request, params RequestsParams)
@@ -1889,6 +2036,34 @@ func (siw *ServerInterfaceWrapper) OneAllow(w http.ResponseWriter, r *http.Reque
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.OneAllow(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AskExplain operation middleware
+func (siw *ServerInterfaceWrapper) AskExplain(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AskExplain(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AskQuery operation middleware
+func (siw *ServerInterfaceWrapper) AskQuery(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AskQuery(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2821,6 +2996,20 @@ func (siw *ServerInterfaceWrapper) Publish(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// Reach operation middleware
+func (siw *ServerInterfaceWrapper) Reach(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Reach(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Requests operation middleware
 func (siw *ServerInterfaceWrapper) Requests(w http.ResponseWriter, r *http.Request) {
 
@@ -3312,6 +3501,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/drafts/{id}", wrapper.Draft)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/drafts/{id}/roll-out", wrapper.RollOutDraft)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/map", wrapper.Map)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/reach", wrapper.Reach)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/ask/explain", wrapper.AskExplain)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/ask/query", wrapper.AskQuery)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/events", wrapper.Events)
 
 	return m

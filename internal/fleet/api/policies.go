@@ -24,3 +24,18 @@ func (c *Client) DiffPolicy(ctx context.Context, d PolicyDraft) (*PolicyDiff, er
 func (c *Client) Map(ctx context.Context, q FleetMapQuestion) (*FleetMap, error) {
 	return ask[FleetMap](ctx, c, http.MethodPost, "/api/v1/map", q)
 }
+
+// Reach asks who reaches which service of hosts.
+func (c *Client) Reach(ctx context.Context, q FleetReachQuestion) (*FleetReach, error) {
+	return ask[FleetReach](ctx, c, http.MethodPost, "/api/v1/reach", q)
+}
+
+// AskExplain asks what becomes of one packet, by class of hosts.
+func (c *Client) AskExplain(ctx context.Context, q FleetExplainQuestion) (*FleetAnswers, error) {
+	return ask[FleetAnswers](ctx, c, http.MethodPost, "/api/v1/ask/explain", q)
+}
+
+// AskQuery asks what becomes of all packets that fit, by class of hosts.
+func (c *Client) AskQuery(ctx context.Context, q FleetQueryQuestion) (*FleetAnswers, error) {
+	return ask[FleetAnswers](ctx, c, http.MethodPost, "/api/v1/ask/query", q)
+}

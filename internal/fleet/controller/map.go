@@ -44,7 +44,7 @@ func (o operator) Map(w http.ResponseWriter, r *http.Request) {
 					Prefixes6: p.Prefixes6, Allowed6: p.Allowed6, Lines: []api.FleetReachLine{},
 				}
 				for _, l := range p.Lines {
-					place.Lines = append(place.Lines, api.FleetReachLine{File: l.File, Line: l.Line, Rule: l.Rule})
+					place.Lines = append(place.Lines, api.FleetReachLine(l))
 				}
 				if p.Country != "" {
 					class.Countries[p.Country] = place.State

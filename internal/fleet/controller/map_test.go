@@ -106,3 +106,63 @@ func TestProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestReach: who reaches what is one matrix, with the services of each class in its columns.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	f := policies(t)
+	m, err := f.client.Reach(t.Context(), api.FleetReachQuestion{})
+	ok(t, err)
+	states := map[string]api.FleetReachState{}
+	for row, s := range m.Sources {
+		for column, to := range m.Targets {
+			states[s.Name+" > "+to.Service+" of "+to.Class] = m.Cells[row][column].State
+		}
+	}
+	for key, want := range map[string]api.FleetReachState{
+		"web > postgresql of host db-1": api.ReachAllowed, "elsewhere > postgresql of host db-1": api.ReachBlocked, "web > https of 2 web hosts": api.ReachAllowed,
+	} {
+		if states[key] != want {
+			t.Errorf("%s: %q", key, states[key])
+		}
+	}
+	some, err := f.client.Reach(t.Context(), api.FleetReachQuestion{Service: "ssh", Hosts: "role=db"})
+	ok(t, err)
+	if len(some.Targets) != 1 || some.Targets[0].Class != "host db-1" {
+		t.Errorf("%+v", some.Targets)
+	}
+}
+
+// TestAsk: of hosts that are offline it is said by their class what becomes of packets.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	f := policies(t)
+	q := api.FleetExplainQuestion{}
+	q.Question.Source, q.Question.Port = "203.0.113.6", "5432"
+	answers, err := f.client.AskExplain(t.Context(), q)
+	ok(t, err)
+	got := map[string]string{}
+	for _, c := range answers.Classes {
+		var is struct{ Verdict string }
+		ok(t, json.Unmarshal(c.Answer, &is))
+		got[c.Name] = is.Verdict
+	}
+	if got["host db-1"] != "allow" || got["2 web hosts"] != "drop" {
+		t.Errorf("%v", got)
+	}
+	all := api.FleetQueryQuestion{Hosts: "role=web"}
+	all.Question.Service, all.Question.Verdicts = "https", []string{"accept"}
+	answers, err = f.client.AskQuery(t.Context(), all)
+	ok(t, err)
+	if len(answers.Classes) != 1 || !strings.Contains(string(answers.Classes[0].Answer), `"verdict":"allowed"`) {
+		t.Errorf("%+v", answers)
+	}
+	all.Question.Service = "htpp"
+	if _, err := f.client.AskQuery(t.Context(), all); kind(err) != wire.KindBadRequest {
+		t.Error(err)
+	}
+	q.Question.Source = "x"
+	if _, err := f.client.AskExplain(t.Context(), q); kind(err) != wire.KindBadRequest {
+		t.Error(err)
+	}
+}

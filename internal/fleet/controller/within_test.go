@@ -57,6 +57,9 @@ var withins = []within{
 	{operation: "diffPolicy", body: `{"texts": {"parts/60-own.yaml": "version: 1\ninput: {rules: [allow ssh]}\n"}}`, all: "web-ENV", own: "web-ENV"},
 
 	{operation: "map", body: `{"service": "ssh"}`, all: "web-ENV", own: "web-ENV"},
+	{operation: "reach", body: `{"service": "ssh"}`, all: "web-ENV", own: "web-ENV"},
+	{operation: "askExplain", body: `{"question": {"source": "192.0.2.1", "destination": "198.51.100.1", "port": "22", "hook": "input"}}`, all: "web-ENV", own: "web-ENV"},
+	{operation: "askQuery", body: `{"question": {"service": "ssh"}}`, all: "web-ENV", own: "web-ENV"},
 	{operation: "drafts", all: "DRAFT", own: "DRAFT"},
 	{operation: "draft", path: "/DRAFT"},
 	{operation: "createDraft", body: `{"texts": {"parts/70-new.yaml": "version: 1\nhosts: env=ENV\ninput: {rules: [allow ntp]}\n"}}`},

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sluice/internal/base/selector"
 	"sluice/internal/engine"
 	"sluice/internal/fleet/classes"
+	"sluice/internal/program"
+	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
 )
@@ -29,8 +32,8 @@ type Answers[T any] struct {
 
 // ask asks about one host of each class that has hosts of a selector, nil being all. A class
 // whose policy lacks what the question names has no answer; where none has one, that is a
-// *WrongError.
-func ask[T any](ctx context.Context, j *Judge, a *Asked, only *selector.Selector, question string, done func(n, of int), do func(ctx context.Context, s *engine.Subject) (T, error)) (*Answers[T], error) {
+// *WrongError. Answers are kept unless kept is "", by which the question is told from others.
+func ask[T any](ctx context.Context, j *Judge, a *Asked, only *selector.Selector, kept string, done func(n, of int), do func(ctx context.Context, s *engine.Subject) (T, error)) (*Answers[T], error) {
 	r, err := j.classify(ctx, a)
 	if err == nil {
 		err = r.sound()
@@ -60,7 +63,7 @@ func ask[T any](ctx context.Context, j *Judge, a *Asked, only *selector.Selector
 	var cold []*classes.Class
 	for i, c := range list {
 		at[c] = i
-		if is, has := j.kept.get(r.keyOf(c, question)); has {
+		if is, has := j.kept.get(r.keyOf(c, kept)); has {
 			answers[i], _ = is.(T)
 			tell(c)
 			continue
@@ -76,8 +79,9 @@ func ask[T any](ctx context.Context, j *Judge, a *Asked, only *selector.Selector
 		case err != nil:
 			failed[at[c]] = err
 		default:
-			answers[at[c]] = is
-			j.kept.put(r.keyOf(c, question), is)
+			if answers[at[c]] = is; kept != "" {
+				j.kept.put(r.keyOf(c, kept), is)
+			}
 		}
 		tell(c)
 		return nil
@@ -110,6 +114,59 @@ func (j *Judge) Maps(ctx context.Context, a *Asked, only *selector.Selector, ser
 			return nil, err
 		}
 		return query.MapOf(ctx, c, query.Words{Service: service, Hook: hook, To: to}, atlas)
+	})
+}
+
+// Reach says for each class who reaches what: all services, or one.
+func (j *Judge) Reach(ctx context.Context, a *Asked, only *selector.Selector, service string, done func(n, of int)) (*Answers[*query.Matrix], error) {
+	return ask(ctx, j, a, only, "reach\x00"+service, done, func(ctx context.Context, s *engine.Subject) (*query.Matrix, error) {
+		c, err := s.Meaning(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return query.MatrixOf(ctx, c, query.Words{Service: service})
+	})
+}
+
+// Words are packets that are asked about, as people say them.
+type Words = query.Words
+
+// Packet is one that is asked about.
+type Packet = explain.Question
+
+// Explained is what becomes of one packet on a host.
+type Explained = engine.Explained
+
+// Queried is what becomes of all packets that were asked about on a host.
+type Queried = engine.Queried
+
+// Query says for each class what becomes of all packets that fit the words.
+func (j *Judge) Query(ctx context.Context, a *Asked, only *selector.Selector, w Words, states, verdicts []string, done func(n, of int)) (*Answers[*engine.Queried], error) {
+	var err error
+	if w.States, err = query.States(cmp.Or(strings.Join(states, ","), "new")); err != nil {
+		return nil, &WrongError{err}
+	}
+	var of []program.Verdict
+	for _, v := range verdicts {
+		of = append(of, program.Verdict(v))
+	}
+	return ask(ctx, j, a, only, "", done, func(ctx context.Context, s *engine.Subject) (*engine.Queried, error) {
+		is, err := s.Query(ctx, w, of)
+		if errors.Is(err, reach.ErrTooLarge) {
+			err = &engine.TooMuchError{Err: err}
+		}
+		return is, err
+	})
+}
+
+// Explain says for each class what becomes of one packet, and why.
+func (j *Judge) Explain(ctx context.Context, a *Asked, only *selector.Selector, q Packet, done func(n, of int)) (*Answers[*engine.Explained], error) {
+	h, err := engine.NewHost(j.sources.State, "", "")
+	if err != nil {
+		return nil, err
+	}
+	return ask(ctx, j, a, only, "", done, func(ctx context.Context, s *engine.Subject) (*engine.Explained, error) {
+		return h.Explain(ctx, engine.Explaining{Subject: s, Question: q, Elsewhere: true})
 	})
 }
 

@@ -830,6 +830,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/reach": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say who reaches which service of hosts, exactly, by the newest bundle or a draft. */
+        post: operations["reach"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/ask/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say what becomes of one packet, and why, by class of hosts. No host is asked. */
+        post: operations["askExplain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/ask/query": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say what becomes of all packets that fit, by class of hosts. No host is asked. */
+        post: operations["askQuery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1294,6 +1345,115 @@ export interface components {
                 [key: string]: components["schemas"]["FleetReachState"];
             };
             elsewhere: components["schemas"]["FleetReachState"];
+        };
+        FleetReachQuestion: {
+            /** @description as a rule says it; those that rules name unless given */
+            service?: string;
+            /** @description a selector; all unless given */
+            hosts?: string;
+            /** @description of a draft */
+            texts?: {
+                [key: string]: string;
+            };
+        };
+        FleetReach: {
+            /** Format: int64 */
+            bundle: number;
+            sources: components["schemas"]["FleetReachSource"][];
+            targets: components["schemas"]["FleetReachTarget"][];
+            /** @description a row a source, in it one for each target */
+            cells: components["schemas"]["FleetReachCell"][][];
+            /** @description what the answer leaves out */
+            notes?: string[];
+            /**
+             * Format: double
+             * @description that it took
+             */
+            seconds: number;
+        };
+        FleetReachSource: {
+            name: string;
+            /** @description set, zone or elsewhere */
+            kind: string;
+        };
+        FleetReachTarget: {
+            /** @description of hosts */
+            class: string;
+            hosts: string[];
+            name: string;
+            /** @description input or forward */
+            hook: string;
+            service: string;
+            /** @description of forward: the zone or set behind the host */
+            to?: string;
+        };
+        FleetReachCell: {
+            state?: components["schemas"]["FleetReachState"];
+            /** @description that decide; a class whose policy does not know the source has no state */
+            lines: components["schemas"]["FleetReachLine"][];
+        };
+        FleetExplainQuestion: {
+            /** @description a selector; all unless given */
+            hosts?: string;
+            /** @description of a draft */
+            texts?: {
+                [key: string]: string;
+            };
+            /** @description a packet, as the agents' interface has it */
+            question: {
+                protocol?: string;
+                source?: string;
+                destination?: string;
+                "source-port"?: string;
+                port?: string;
+                in?: string;
+                out?: string;
+                "icmp-type"?: string;
+                flags?: string;
+                hook?: string;
+                state?: string;
+                mark?: string;
+            };
+        };
+        FleetQueryQuestion: {
+            /** @description a selector; all unless given */
+            hosts?: string;
+            /** @description of a draft */
+            texts?: {
+                [key: string]: string;
+            };
+            /** @description which packets, as the agents' interface has it */
+            question: {
+                service?: string;
+                from?: string;
+                to?: string;
+                in?: string;
+                out?: string;
+                hook?: string;
+                states?: string[];
+                /** @description accept, drop or reject */
+                verdicts?: string[];
+            };
+        };
+        FleetAnswers: {
+            /** Format: int64 */
+            bundle: number;
+            classes: components["schemas"]["FleetAnswer"][];
+            /** @description what the answer leaves out, as classes whose policies lack what is asked about */
+            notes?: string[];
+            /**
+             * Format: double
+             * @description that it took
+             */
+            seconds: number;
+        };
+        FleetAnswer: {
+            /** @description of the class */
+            name: string;
+            /** @description of which the first was asked about */
+            hosts: string[];
+            /** @description as of one host */
+            answer: Record<string, never>;
         };
         /** @description As the agents' interface has it. */
         Failure: {
@@ -3359,6 +3519,87 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FleetMap"];
+                    "application/x-ndjson": components["schemas"]["PolicyProgress"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    reach: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FleetReachQuestion"];
+            };
+        };
+        responses: {
+            /** @description A row a source, and a column a service of a class, or lines as of map. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetReach"];
+                    "application/x-ndjson": components["schemas"]["PolicyProgress"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    askExplain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FleetExplainQuestion"];
+            };
+        };
+        responses: {
+            /** @description What sluice explain --json says for one host of each class, or lines as of map. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetAnswers"];
+                    "application/x-ndjson": components["schemas"]["PolicyProgress"];
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    askQuery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FleetQueryQuestion"];
+            };
+        };
+        responses: {
+            /** @description What sluice query --json says for one host of each class, or lines as of map. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetAnswers"];
                     "application/x-ndjson": components["schemas"]["PolicyProgress"];
                 };
             };
