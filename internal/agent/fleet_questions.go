@@ -53,18 +53,13 @@ func (q *request) ofFleet() bool { return q.peer != nil && q.peer.UID == fleetUs
 // givesNoPolicy refuses a request of a fleet that names a policy or has one in it. A policy that
 // nobody signed would name files of the host, and addresses that lists are asked for at.
 func givesNoPolicy(request json.RawMessage) error {
-	var has struct {
-		Policy struct {
-			File  string
-			Texts map[string]string
-		}
-	}
+	var has struct{ Policy api.PolicyFile }
 	if len(request) > 0 {
 		if err := json.Unmarshal(request, &has); err != nil {
 			return err
 		}
 	}
-	if has.Policy.File != "" || len(has.Policy.Texts) > 0 {
+	if has.Policy.File != "" || unnamed(has.Policy) != nil {
 		return refused(api.NotAllowed, "a fleet asks of the policy that runs, and gives none by a question")
 	}
 	return nil

@@ -48,6 +48,13 @@ func TestFleetAsks(t *testing.T) {
 	if status, text := ask(http.MethodGet, "/v1/namespaces/-/generations", ""); status != http.StatusOK {
 		t.Errorf("the agent's own namespace: %d %s", status, text)
 	}
+	for _, policy := range []string{`{"file":"","draft":"/etc/sluice/other.yaml"}`, `{"file":"","draft-of":"a.yaml"}`, `{"file":"","directory":"/etc/sluice"}`, `{"file":"a.yaml"}`, `{"file":"","texts":{"":"version: 1\n"}}`} {
+		for _, of := range []string{"check", "diff", "plan", "map", "reach"} {
+			if status, text := ask(http.MethodPost, "/v1/namespaces/shop/"+of, `{"policy":`+policy+`}`); status != http.StatusForbidden && status != http.StatusBadRequest {
+				t.Errorf("%s of %s: %d %s", of, policy, status, text)
+			}
+		}
+	}
 	if status, text := ask(http.MethodPost, "/v1/namespaces/shop/drops", `{"seconds":1,"trace":true}`); status != http.StatusForbidden {
 		t.Errorf("it traces: %d %s", status, text)
 	}
