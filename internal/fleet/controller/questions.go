@@ -27,6 +27,7 @@ type questions struct {
 	mutex sync.Mutex
 	last  int64
 	of    map[int64]*question
+	late  map[string]int // by host, pieces under way of answers that nobody waits for any more
 }
 
 // question is one.
@@ -40,7 +41,7 @@ type question struct {
 
 func (q *question) end() { q.once.Do(func() { close(q.gone) }) }
 
-func (qs *questions) init() { qs.of = map[int64]*question{} }
+func (qs *questions) init() { qs.of, qs.late = map[int64]*question{}, map[string]int{} }
 
 // begin takes a place for a question.
 func (qs *questions) begin(host, session string) (*question, error) {
@@ -74,16 +75,34 @@ func (qs *questions) add(host, session string) *question {
 	return q
 }
 
-func (qs *questions) forget(q *question) {
+// forget ends a question. What the host may have sent of the rest is not its fault.
+func (qs *questions) forget(q *question, whole bool) {
 	qs.mutex.Lock()
+	defer qs.mutex.Unlock()
 	delete(qs.of, q.id)
-	qs.mutex.Unlock()
+	if !whole {
+		qs.late[q.host] += cap(q.pieces) - len(q.pieces)
+	}
+}
+
+// answeredBy is the question that a piece answers, and whether one that comes too late was let.
+func (qs *questions) answeredBy(host string, p *wire.Piece) (q *question, late bool) {
+	qs.mutex.Lock()
+	defer qs.mutex.Unlock()
+	if q = qs.of[p.Id]; q != nil && q.host == host {
+		return q, false
+	}
+	if late = qs.late[host] > 0; late {
+		qs.late[host]--
+	}
+	return nil, late
 }
 
 // left ends the questions to a host that has gone.
 func (qs *questions) left(host string) {
 	qs.mutex.Lock()
 	defer qs.mutex.Unlock()
+	delete(qs.late, host)
 	for _, q := range qs.of {
 		if q.host == host {
 			q.end()
@@ -91,13 +110,11 @@ func (qs *questions) left(host string) {
 	}
 }
 
-// answered is called by the hub for each piece.
+// answers is called by the hub for each piece.
 func (c *Controller) answers(host string, p *wire.Piece) bool {
-	c.questions.mutex.Lock()
-	q := c.questions.of[p.Id]
-	c.questions.mutex.Unlock()
-	if q == nil || q.host != host {
-		return false // it came too late
+	q, late := c.questions.answeredBy(host, p)
+	if q == nil {
+		return late
 	}
 	select {
 	case q.pieces <- p:
@@ -173,7 +190,7 @@ func (c *Controller) pace(q *question, p *wire.Pace) {
 
 // drop ends a question, whatever of its answer is still to come.
 func (c *Controller) drop(q *question, whole bool) {
-	c.questions.forget(q)
+	c.questions.forget(q, whole)
 	if !whole {
 		c.pace(q, &wire.Pace{Id: q.id, Cancel: true})
 	}

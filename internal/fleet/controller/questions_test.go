@@ -243,6 +243,43 @@ func TestAskedTooMuch(t *testing.T) {
 	}
 }
 
+// TestAskedAndLeft: who asks and goes does not have the host cut off for what it has sent meanwhile.
+func TestAskedAndLeft(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	token, _, err := f.access(f.client, "reader", api.Viewer, "")
+	ok(t, err)
+	host := f.talks("web-1")
+	for n := range 60 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if answer, err := f.asked(ctx, token, "web-1", "v1"); err == nil {
+				_ = answer.Body.Close()
+			}
+		}()
+		q := host.question(n)
+		cancel()
+		f.until("it is cancelled", func() bool {
+			host.mutex.Lock()
+			defer host.mutex.Unlock()
+			return host.cancelled[q.Id]
+		})
+		for range wire.Pieces { // they were under way
+			host.answer(wire.Piece{Id: q.Id, Status: http.StatusOK, Body: []byte("late")})
+		}
+	}
+	go func() {
+		q := host.question(60)
+		host.answer(wire.Piece{Id: q.Id, Status: http.StatusTeapot, Body: []byte("still here"), Last: true})
+	}()
+	f.refuses(token, "web-1", "v1", http.StatusTeapot, "still here")
+	f.controller.questions.mutex.Lock()
+	defer f.controller.questions.mutex.Unlock()
+	if late := f.controller.questions.late["web-1"]; late != 0 {
+		t.Errorf("%d more pieces may come late", late)
+	}
+}
+
 // TestRestoreHost: an operator has a host load what it runs once more, and the audit says so.
 func TestRestoreHost(t *testing.T) {
 	t.Parallel()
