@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -19,7 +20,7 @@ func (m *Member) restoreAll(ctx context.Context) {
 			if err := m.Engine.Restore(ctx, by); err == nil {
 				m.PutBack()
 			} else if ctx.Err() == nil {
-				m.note(fmt.Errorf("%s wants this host to restore what runs: %w", said{fmt.Errorf("%s", by)}, err))
+				m.note(fmt.Errorf("%s wants this host to restore what runs: %w", said{errors.New(by)}.Error(), err))
 			}
 		}
 		sleep(ctx, restoreEvery)

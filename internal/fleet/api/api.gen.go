@@ -660,6 +660,50 @@ type FleetReachTarget struct {
 	To string `json:"to,omitempty,omitzero"`
 }
 
+// FleetSample What an agent says of a minute, added up.
+type FleetSample struct {
+	// Countries packets that were logged and dropped, by a code of ISO 3166-1
+	Countries map[string]int64 `json:"countries"`
+
+	// Dropped packets that they dropped or rejected
+	Dropped int64 `json:"dropped"`
+
+	// Entries of connection tables
+	Entries int64 `json:"entries"`
+
+	// Hosts that told of it
+	Hosts int `json:"hosts"`
+
+	// Lines those that matched the most
+	Lines []FleetSampledLine `json:"lines"`
+
+	// New packets that lines of policies let in
+	New     int64 `json:"new"`
+	Seconds int   `json:"seconds"`
+
+	// Time when it began
+	Time time.Time `json:"time"`
+}
+
+// FleetSampledLine defines model for FleetSampledLine.
+type FleetSampledLine struct {
+	// File by its path in the bundle
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Packets int64  `json:"packets"`
+	Verdict string `json:"verdict"`
+}
+
+// FleetSamples defines model for FleetSamples.
+type FleetSamples struct {
+	// Every seconds of one
+	Every int `json:"every"`
+
+	// Hosts of which they are, as a selector; none: of all
+	Hosts   string        `json:"hosts,omitempty,omitzero"`
+	Samples []FleetSample `json:"samples"`
+}
+
 // Grant defines model for Grant.
 type Grant struct {
 	// Hosts the selector of the hosts for which it holds; all where there is none
@@ -1613,6 +1657,15 @@ type RolloutsParams struct {
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// SamplesParams defines parameters for Samples.
+type SamplesParams struct {
+	// Hosts Those whose labels it matches; all unless given.
+	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
+
+	// Since Those that ended behind it; all that are kept unless given.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
+}
+
 // CreateAccessJSONRequestBody defines body for CreateAccess for application/json ContentType.
 type CreateAccessJSONRequestBody = NewAccess
 
@@ -1846,6 +1899,9 @@ type ServerInterface interface {
 	// Command Pause, resume, hold, halt or revert a roll-out.
 	// (POST /api/v1/rollouts/{rollout}/{command})
 	Command(w http.ResponseWriter, r *http.Request, rollout int64, command Command)
+	// Samples Say what hosts did with packets, a minute each: of all hosts 24 hours back, of some one hour and without countries and lines, as far as this controller has run and they were connected to it.
+	// (GET /api/v1/samples)
+	Samples(w http.ResponseWriter, r *http.Request, params SamplesParams)
 	// EndSession End the session by which this is asked.
 	// (DELETE /api/v1/session)
 	EndSession(w http.ResponseWriter, r *http.Request)
@@ -3215,6 +3271,52 @@ func (siw *ServerInterfaceWrapper) Command(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// Samples operation middleware
+func (siw *ServerInterfaceWrapper) Samples(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SamplesParams
+
+	// ------------- Optional query parameter "hosts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hosts", r.URL.Query(), &params.Hosts, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "hosts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "hosts", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Samples(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // EndSession operation middleware
 func (siw *ServerInterfaceWrapper) EndSession(w http.ResponseWriter, r *http.Request) {
 
@@ -3450,6 +3552,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/inventory", wrapper.Inventory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/samples", wrapper.Samples)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/restore", wrapper.RestoreHost)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/guests", wrapper.Guests)

@@ -74,6 +74,7 @@ type Controller struct {
 	judge      *judge.Judge
 	verifying  verifying
 	questions  questions
+	samples    samples
 	moved      chan error // the database is the fleet's no more
 }
 

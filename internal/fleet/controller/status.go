@@ -200,6 +200,9 @@ func (c *Controller) said(host string, m *wire.Message) {
 	case m.LiveApplied != nil:
 		c.spreadBans(c.applied.says(host, m.LiveApplied, c.Now()), m.LiveApplied)
 		return
+	case m.Sample != nil:
+		c.samples.says(host, m.Sample, c.Now())
+		return
 	case m.LimitBans != nil:
 		c.offers.says(host, m.LimitBans)
 		return

@@ -38,6 +38,7 @@ var withins = []within{
 	{operation: "facts", path: "/FACTS"},
 	{operation: "askHost", path: "/web-ENV/agent/v1"},
 	{operation: "askHostWith", path: "/web-ENV/agent/v1", body: `{}`},
+	{operation: "samples", path: "?hosts=env%3DENV"},
 	{operation: "guests"},
 	{operation: "guest", path: "/vm-ENV"},
 	{operation: "tokens"},

@@ -89,6 +89,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Say what hosts did with packets, a minute each: of all hosts 24 hours back, of some one hour and without countries and lines, as far as this controller has run and they were connected to it. */
+        get: operations["samples"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/hosts/{host}/restore": {
         parameters: {
             query?: never;
@@ -1535,6 +1552,53 @@ export interface components {
             /** @description how what is in force differs from what was meant, in packets; none: it does not */
             drift?: string;
         };
+        FleetSamples: {
+            /** @description seconds of one */
+            every: number;
+            /** @description of which they are, as a selector; none: of all */
+            hosts?: string;
+            samples: components["schemas"]["FleetSample"][];
+        };
+        /** @description What an agent says of a minute, added up. */
+        FleetSample: {
+            /**
+             * Format: date-time
+             * @description when it began
+             */
+            time: string;
+            seconds: number;
+            /** @description that told of it */
+            hosts: number;
+            /**
+             * Format: int64
+             * @description packets that lines of policies let in
+             */
+            new: number;
+            /**
+             * Format: int64
+             * @description packets that they dropped or rejected
+             */
+            dropped: number;
+            /**
+             * Format: int64
+             * @description of connection tables
+             */
+            entries: number;
+            /** @description packets that were logged and dropped, by a code of ISO 3166-1 */
+            countries: {
+                [key: string]: number;
+            };
+            /** @description those that matched the most */
+            lines: components["schemas"]["FleetSampledLine"][];
+        };
+        FleetSampledLine: {
+            /** @description by its path in the bundle */
+            file: string;
+            line: number;
+            verdict: string;
+            /** Format: int64 */
+            packets: number;
+        };
         Inventory: {
             hosts: components["schemas"]["InventoryHost"][];
         };
@@ -2171,6 +2235,33 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    samples: {
+        parameters: {
+            query?: {
+                /** @description Those whose labels it matches; all unless given. */
+                hosts?: string;
+                /** @description Those that ended behind it; all that are kept unless given. */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The oldest one first. Of the last one or two some hosts may not have told yet. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetSamples"];
+                };
             };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
