@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -86,5 +87,48 @@ func TestOwn(t *testing.T) {
 	r.Header.Set(web.CSRFHeader, web.CSRF("secret"))
 	if !web.Own(r, "secret") {
 		t.Error("the page's own request is not")
+	}
+}
+
+func TestPacked(t *testing.T) {
+	text := strings.Repeat("a host, ", 1000)
+	h := web.Packed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		_, _ = io.WriteString(w, text)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, "the end")
+	}))
+	for _, c := range []struct {
+		kind, takes string
+		packed      bool
+	}{
+		{"application/json", "gzip, br", true},
+		{"application/json", "", false},
+		{web.EventStream, "gzip", false},
+		{"application/x-ndjson", "gzip", false},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?type="+url.QueryEscape(c.kind), http.NoBody)
+		r.Header.Set("Accept-Encoding", c.takes)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var body io.Reader = w.Body
+		if is := w.Header().Get("Content-Encoding") == "gzip"; is != c.packed {
+			t.Errorf("%+v: packed %v", c, is)
+		}
+		if c.packed {
+			if w.Body.Len() > len(text)/10 {
+				t.Errorf("%+v: %d bytes", c, w.Body.Len())
+			}
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = z
+		}
+		if got, err := io.ReadAll(body); err != nil || string(got) != text+"the end" {
+			t.Errorf("%+v: %d bytes, %v", c, len(got), err)
+		}
 	}
 }

@@ -69,7 +69,7 @@ func (c *Controller) pages() http.Handler {
 	strangers := newLimits(strangerRate, strangerBurst)
 	mux := http.NewServeMux()
 	operations := c.identified(strangers, c.operations())
-	mux.Handle("/api/", operations)
+	mux.Handle("/api/", web.Packed(operations))
 	mux.Handle("/metrics", operations)
 	mux.Handle("GET /session", c.identified(strangers, http.HandlerFunc(c.session)))
 	mux.Handle("/", web.Handler())
