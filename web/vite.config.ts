@@ -16,15 +16,8 @@ export default defineConfig({
         entryFileNames: 'assets/[name].js',
         chunkFileNames: 'assets/[name].js',
         assetFileNames: 'assets/[name][extname]',
-        // What every page uses is one file: what one sees first takes few requests.
-        codeSplitting: {
-          groups: [
-            {
-              name: 'shared',
-              test: /rolldown.runtime|node_modules.(svelte|esm-env|clsx|openapi-fetch|uplot)|src.(api|lib|pages.(overview|index))(?!.*(Editor|WorldMap|completion|policyText|draft|shapes|countries|xplained|Difference))/,
-            },
-          ],
-        },
+        // The program and all that it is made of are one file: what one sees first takes few requests.
+        codeSplitting: { groups: [{ name: 'sluice', test: /src.main\.ts$/ }] },
       },
     },
   },

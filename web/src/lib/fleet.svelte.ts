@@ -64,9 +64,14 @@ class Hosts {
   #host(event: string, of: unknown) {
     const h = of as Fleet['Host'];
     const was = this.#of.get(h.host);
-    // what is told leaves out what changes all the time
-    if (event === 'host') this.#of.set(h.host, { ...h, seen: was?.seen, verified: was?.verified });
-    else this.#of.delete(h.host);
+    // What is told leaves out what changes all the time. Who is proved now was proved when that began.
+    if (event === 'host') {
+      const verified = [was?.verified, h.state === 'proved' ? h.since : undefined]
+        .filter(Boolean)
+        .sort()
+        .at(-1);
+      this.#of.set(h.host, { ...h, seen: was?.seen, verified });
+    } else this.#of.delete(h.host);
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0;
       const all = [...this.#of.values()];

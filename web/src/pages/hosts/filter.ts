@@ -6,10 +6,12 @@ export interface Filter {
   state: string;
   labels: string; // "role=web env=prod": each of them
   version: string;
+  kernel: string;
+  backend: string;
 }
 
 /** The names of a Filter, as the query has them. */
-export const filterNames = ['q', 'state', 'labels', 'version'] as const;
+export const filterNames = ['q', 'state', 'labels', 'version', 'kernel', 'backend'] as const;
 
 /** Those that a filter matches. */
 export function matching(all: Fleet['Host'][], f: Filter): Fleet['Host'][] {
@@ -22,6 +24,8 @@ export function matching(all: Fleet['Host'][], f: Filter): Fleet['Host'][] {
     (h) =>
       (!f.state || h.state === f.state) &&
       (!f.version || h.version === f.version) &&
+      (!f.kernel || h.kernel === f.kernel) &&
+      (!f.backend || h.backend === f.backend) &&
       labels.every(([name, value]) =>
         value === undefined ? h.labels?.[name] !== undefined : h.labels?.[name] === value,
       ) &&
