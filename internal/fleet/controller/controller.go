@@ -73,6 +73,7 @@ type Controller struct {
 	lately     lately
 	judge      *judge.Judge
 	verifying  verifying
+	filling    chan *judge.Asked // of which answers are to be kept
 	questions  questions
 	samples    samples
 	moved      chan error // the database is the fleet's no more
@@ -95,7 +96,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if o.Note == nil {
 		o.Note = func(error) {}
 	}
-	c := &Controller{Options: o, regroup: make(chan struct{}, 1), moved: make(chan error, 1)}
+	c := &Controller{Options: o, regroup: make(chan struct{}, 1), moved: make(chan error, 1), filling: make(chan *judge.Asked, 1)}
 	c.statuses.init()
 	c.documents.init()
 	c.applied.init()
@@ -234,7 +235,7 @@ func end(ctx context.Context, s *http.Server) {
 func (c *Controller) Serve(ctx context.Context, agents net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn, c.notice, c.shareBans} {
+	for _, loop := range []func(context.Context){c.follow, c.drive, c.writeStatuses, c.signHourly, c.gather, c.keepLists, c.sight, c.pruneHourly, c.lookForEvents, c.live, c.keepAppliedOn, c.notice, c.shareBans, c.fill} {
 		loops.Go(func() { loop(work) })
 	}
 	server := c.agents()

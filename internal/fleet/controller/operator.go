@@ -357,6 +357,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 		return nil, err
 	}
 	c.askListsSoon()
+	c.fillPublished(ctx)
 	return c.start(ctx, who, b.Number, how)
 }
 

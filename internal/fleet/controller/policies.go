@@ -159,25 +159,64 @@ func (o operator) judged(w http.ResponseWriter, r *http.Request, who caller, tex
 		return nil, unjudged(err)
 	}
 	defer leave()
-	v := o.view.Load()
 	is := &judging{Context: ctx, manifest: m}
-	seen, all := o.hostsOf(v, who)
-	at := fmt.Sprint(v.position.Incarnation, " ", v.hostsAt, " ", v.guestsAt, " ", who.Hosts)
-	for _, side := range []struct {
-		asked **judge.Asked
-		texts map[string]string
-	}{{&is.before, nil}, {&is.next, texts}} {
-		files, err := o.policyFiles(ctx, &m, side.texts)
-		if err != nil {
-			return nil, err
-		}
-		*side.asked = &judge.Asked{Files: files, Hosts: seen, All: all, At: at}
+	if is.before, err = o.judgeable(ctx, &m, who, nil); err == nil {
+		is.next, err = o.judgeable(ctx, &m, who, texts)
+	}
+	if err != nil {
+		return nil, err
 	}
 	out, err := answer(is)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return out, unjudged(err)
+}
+
+// judgeable is a bundle with texts in their places, for the hosts that a caller sees.
+func (c *Controller) judgeable(ctx context.Context, m *trust.Manifest, who caller, texts map[string]string) (*judge.Asked, error) {
+	files, err := c.policyFiles(ctx, m, texts)
+	if err != nil {
+		return nil, err
+	}
+	v := c.view.Load()
+	seen, all := c.hostsOf(v, who)
+	at := fmt.Sprint(v.position.Incarnation, " ", v.hostsAt, " ", v.guestsAt, " ", who.Hosts)
+	return &judge.Asked{Files: files, Hosts: seen, All: all, At: at}, nil
+}
+
+// fillSoon has what people ask about answered for a policy before they do.
+func (c *Controller) fillSoon(a *judge.Asked) {
+	for {
+		select {
+		case c.filling <- a:
+			return
+		case <-c.filling: // an older one
+		}
+	}
+}
+
+// fill answers what people are likely to ask next.
+func (c *Controller) fill(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-c.filling:
+			c.judge.Fill(ctx, a, func() bool { return len(c.filling) > 0 })
+		}
+	}
+}
+
+// fillPublished is fillSoon of the newest bundle.
+func (c *Controller) fillPublished(ctx context.Context) {
+	m, err := c.published(ctx)
+	if err != nil || m.Number == 0 {
+		return
+	}
+	if a, err := c.judgeable(ctx, &m, caller{}, nil); err == nil {
+		c.fillSoon(a)
+	}
 }
 
 // unjudged is why a question about a policy has no answer.
@@ -202,6 +241,9 @@ func (o operator) CheckPolicy(w http.ResponseWriter, r *http.Request) {
 		found, err := o.judge.Check(is, is.next, is.progress)
 		if err != nil {
 			return nil, err
+		}
+		if as(r).Hosts == nil && found.Sound() {
+			o.fillSoon(is.next)
 		}
 		out := api.PolicyChecked{Bundle: is.manifest.Number, Classes: []api.PolicyClass{}, Findings: []api.PolicyFinding{}}
 		for _, c := range found.Classes {

@@ -64,6 +64,34 @@ func BenchmarkJudge(b *testing.B) {
 				}
 			}
 		})
+		b.Run(fmt.Sprintf("cold map/hosts=%d", hosts), func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				if m, err := j.Maps(b.Context(), a, nil, fmt.Sprint("tcp/", n+1), "", "", nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("map/hosts=%d", hosts), func(b *testing.B) {
+			for b.Loop() {
+				if m, err := j.Maps(b.Context(), a, nil, "https", "", "", nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("cold reach/hosts=%d", hosts), func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				if m, err := j.Reach(b.Context(), a, nil, fmt.Sprint("tcp/", n+1), nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("reach/hosts=%d", hosts), func(b *testing.B) {
+			for b.Loop() {
+				if m, err := j.Reach(b.Context(), a, nil, "", nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
+				}
+			}
+		})
 		b.Run(fmt.Sprintf("diff/hosts=%d", hosts), func(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				if d, _, err := j.Diff(b.Context(), edited(a, n), a, nil); err != nil || len(d.Changes) == 0 {

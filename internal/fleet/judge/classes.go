@@ -11,6 +11,7 @@ import (
 	"sluice/internal/base/selector"
 	"sluice/internal/engine"
 	"sluice/internal/fleet/classes"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
@@ -108,24 +109,37 @@ func (j *Judge) Maps(ctx context.Context, a *Asked, only *selector.Selector, ser
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, j, a, only, strings.Join([]string{"map", service, hook, to}, "\x00"), done, func(ctx context.Context, s *engine.Subject) (*query.Map, error) {
+	hook = cmp.Or(hook, string(policy.Input))
+	name := strings.Join([]string{"map", service, hook, to}, "\x00")
+	out, err := ask(ctx, j, a, only, name, done, func(ctx context.Context, s *engine.Subject) (*query.Map, error) {
 		c, err := s.Meaning(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return query.MapOf(ctx, c, query.Words{Service: service, Hook: hook, To: to}, atlas)
 	})
+	if err == nil {
+		j.asked.remember(name, func(ctx context.Context, a *Asked) {
+			_, _ = j.Maps(ctx, a, nil, service, hook, to, nil) // who asks is told what is wrong
+		})
+	}
+	return out, err
 }
 
 // Reach says for each class who reaches what: all services, or one.
 func (j *Judge) Reach(ctx context.Context, a *Asked, only *selector.Selector, service string, done func(n, of int)) (*Answers[*query.Matrix], error) {
-	return ask(ctx, j, a, only, "reach\x00"+service, done, func(ctx context.Context, s *engine.Subject) (*query.Matrix, error) {
+	name := "reach\x00" + service
+	out, err := ask(ctx, j, a, only, name, done, func(ctx context.Context, s *engine.Subject) (*query.Matrix, error) {
 		c, err := s.Meaning(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return query.MatrixOf(ctx, c, query.Words{Service: service})
 	})
+	if err == nil {
+		j.asked.remember(name, func(ctx context.Context, a *Asked) { _, _ = j.Reach(ctx, a, nil, service, nil) })
+	}
+	return out, err
 }
 
 // Words are packets that are asked about, as people say them.

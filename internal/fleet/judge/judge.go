@@ -30,6 +30,7 @@ type Judge struct {
 	read    []*reading // the last ones, the newest last; of who has the slot
 	kept    kept
 	atlases atlases
+	asked   asked
 }
 
 // mostRead is how many policies are kept as they were read: what was published, and drafts.
@@ -213,6 +214,11 @@ func (j *Judge) checked(ctx context.Context, r *reading, done func(*classes.Clas
 		add(c, of[c])
 	}
 	return out, nil
+}
+
+// Sound says that no finding is an error.
+func (c *Checked) Sound() bool {
+	return !slices.ContainsFunc(c.Findings, func(f classes.Found) bool { return f.Severity == check.Error })
 }
 
 func (c *Checked) worded() *Checked {

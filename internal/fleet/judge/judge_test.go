@@ -148,3 +148,36 @@ func TestTurns(t *testing.T) {
 		t.Errorf("it goes on: %v, %v", turn.Err(), j.callers.of)
 	}
 }
+
+// TestFill: what was asked of one policy is known of the next before anybody asks; nothing is where
+// nobody has, or a newer one comes.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	j, a := fleet(t, 3, 3, "countries: [SM]")
+	never, always := func() bool { return false }, func() bool { return true }
+	j.Fill(t.Context(), a, never)
+	if n := len(j.kept.order); n != 0 {
+		t.Errorf("nobody has asked, and %d are kept", n)
+	}
+	if _, err := j.Maps(t.Context(), a, nil, "https", "", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Maps(t.Context(), a, nil, "htpp", "", "", nil); err == nil {
+		t.Error("htpp is a service")
+	}
+	if _, err := j.Reach(t.Context(), a, nil, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	next := edited(a, 0)
+	j.Fill(t.Context(), next, always)
+	if n := len(j.kept.order); n != 6 || len(j.asked.names) != 2 {
+		t.Errorf("%d are kept, %q", n, j.asked.names)
+	}
+	j.Fill(t.Context(), next, never)
+	if n := len(j.kept.order); n != 8 { // one class is another one
+		t.Errorf("%d are kept", n)
+	}
+	if m, err := j.Maps(t.Context(), next, nil, "https", "input", "", nil); err != nil || len(m.Of) != 3 || len(j.kept.order) != 8 {
+		t.Errorf("%+v, %v, %d are kept", m, err, len(j.kept.order))
+	}
+}
