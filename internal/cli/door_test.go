@@ -66,13 +66,18 @@ var served = map[string]string{
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 	"engine.Logged": "Logged", "engine.Dropped": "DroppedPacket", "engine.DropCounts": "DropCounts", "*engine.DropCounts": "DropCounts", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
 	"*engine.TablePlan": "TablePlan", "*apply.Tuned": "Tuned",
+	"*engine.Checked": "Checked", "*query.Report": "Diff", "*query.Map": "Map", "*query.Matrix": "Reach", "*host.Facts": "Facts", "*doctor.Report": "DoctorReport",
 	"*engine.Top": "Top", "*engine.TopAnswer": "TopAnswer",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
 // field that is not named there.
 func described(name string, value []byte) error {
-	text, err := os.ReadFile(filepath.Join(os.Getenv(documentVariable), name+".json"))
+	return describedIn(os.Getenv(documentVariable), name, value)
+}
+
+func describedIn(document, name string, value []byte) error {
+	text, err := os.ReadFile(filepath.Join(document, name+".json"))
 	if err != nil {
 		return err
 	}

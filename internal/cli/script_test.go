@@ -141,11 +141,20 @@ func runScripts(t *testing.T, byAgent bool) {
 			"serve":      scriptServe,
 			"netns":      scriptNetns,
 			"connects":   scriptConnects,
+			"described":  scriptDescribed,
 			"eventually": scriptEventually,
 			"calibrated": scriptCalibrated,
 			"screen":     scriptScreen,
 		},
 	})
+}
+
+// scriptDescribed says that a file is what the document of the local API calls so.
+func scriptDescribed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: described SCHEMA FILE")
+	}
+	ts.Check(describedIn(ts.Getenv(documentVariable), args[0], []byte(ts.ReadFile(args[1]))))
 }
 
 func scriptExits(ts *testscript.TestScript, neg bool, args []string) {
