@@ -13,7 +13,7 @@ import (
 
 // A number of a process whose owner is not known to be there still leads to no files.
 func TestOtherProcess(t *testing.T) {
-	q := &request{peer: &peer.Peer{PID: os.Getpid()}}
+	q := &request{peer: &peer.Peer{PID: os.Getppid()}}
 	root, err := q.theirRoot()
 	var f *api.Failure
 	if root != nil || !errors.As(err, &f) || f.Kind != api.OtherFiles {
