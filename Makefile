@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-controller install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
+.PHONY: help build install install-controller install-lab test test-long lint bench stress bench-go demo pictures generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -86,6 +86,9 @@ bench-go: ## benchmarks of single functions; BENCHTIME=1s
 
 demo: ## the only-Europe example on real packets in network namespaces, as root
 	scripts/demo
+
+pictures: ## docs/pictures: each page of the browser, light and dark, narrow and wide, as root
+	scripts/pictures
 
 generate: ## the pages and the schema in docs/ that come from the code
 	scripts/generate

@@ -177,7 +177,9 @@ func (d *demo) socket() string { return d.State + ".socket" }
 
 // serveAgent has the host that is in no fleet run an agent.
 func (d *demo) serveAgent() error {
-	d.host.Start(d.Binary, "agent", "--netns", d.host.Name(), "--state-dir", d.State, "--socket", d.socket())
+	// The host has a name of its own, as it would have elsewhere.
+	d.host.Start("unshare", "--uts", "sh", "-c", `hostname www && exec "$0" "$@"`,
+		d.Binary, "agent", "--netns", d.host.Name(), "--state-dir", d.State, "--socket", d.socket())
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		var c net.Conn
