@@ -169,4 +169,16 @@ func TestSigningByController(t *testing.T) {
 	if err != nil || is.Bundle != 3 || is.Signing != api.SigningController {
 		t.Errorf("%+v, %v", is, err)
 	}
+
+	// What somebody has signed and not published is not published with a draft.
+	write(t, other, "version: 1\ninput: {rules: [allow https]}\n")
+	run(t, 0, "sign", "--repository", repository, "--key", key)
+	_, errOut := run(t, 2, at("draft", draft(was), "--roll-out")...)
+	has(t, errOut, "is not bundle 3, which was published last", "hint: sluice-controller publish")
+	if text, err := os.ReadFile(base); err != nil || string(text) != open {
+		t.Errorf("%s, %v", text, err)
+	}
+	run(t, 0, at("publish", "--repository", repository)...)
+	out, _ = run(t, 0, at("draft", draft(was), "--roll-out")...)
+	has(t, out, "bundle 5 is signed, and roll-out 5 has begun")
 }

@@ -63,6 +63,9 @@ func (s *onlineSigner) sign(ctx context.Context, draft string) (*api.Publish, er
 	if len(changed.Changed) > 0 {
 		return nil, fmt.Errorf("the repository has changes that are in no bundle: %s\nhint: sluice-controller sign, in %s, shows and signs them", english.Few(changed.Changed, 5), s.repository)
 	}
+	if err := s.unpublished(ctx); err != nil {
+		return nil, err
+	}
 	d, err := api.NewClient(s.controller).Draft(ctx, draft)
 	if err != nil {
 		return nil, err
@@ -83,6 +86,27 @@ func (s *onlineSigner) sign(ctx context.Context, draft string) (*api.Publish, er
 		return nil, err
 	}
 	return &p.Publish, send(ctx, api.NewClient(s.controller), r, p.files, p.older, &published{})
+}
+
+// unpublished is the error of a repository whose newest bundle the controller has not: it would be
+// published with a draft, by who has not seen it.
+func (s *onlineSigner) unpublished(ctx context.Context) error {
+	r, err := openFleet(s.repository)
+	if err != nil {
+		return err
+	}
+	newest, _, err := r.Newest()
+	if err != nil {
+		return err
+	}
+	has, err := api.NewClient(s.controller).Policy(ctx)
+	if err != nil {
+		return err
+	}
+	if newest == nil || newest.Number != has.Bundle {
+		return fmt.Errorf("the newest bundle in %s is not bundle %d, which was published last\nhint: sluice-controller publish, in %[1]s, publishes what is signed there", s.repository, has.Bundle)
+	}
+	return nil
 }
 
 // run is "sluice-controller sign" with more arguments.
