@@ -218,11 +218,14 @@ func (o operator) RollOutDraft(w http.ResponseWriter, r *http.Request, id string
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(signTime)) // a recorder has none
-	signed, err := o.Sign(r.Context(), d.ID)
+	// Who asked may go meanwhile: what is signed is to be published.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), signTime)
+	defer cancel()
+	signed, err := o.Sign(ctx, d.ID)
 	if err != nil {
 		o.done(w, nil, wrong("%v", err))
 		return
 	}
-	made, err := o.Controller.Publish(r.Context(), as(r).Who, *signed)
+	made, err := o.Controller.Publish(ctx, as(r).Who, *signed)
 	o.done(w, made, err)
 }
