@@ -13,14 +13,15 @@ import (
 	"sluice/internal/fleet/rollout"
 )
 
-// DraftID is the id of a draft with these texts, on those of a bundle.
+// DraftID is the id of a draft with these texts, on those of a bundle. It is long enough that nobody
+// makes two drafts of one id, shows one of them and has the other signed.
 func DraftID(bundle int64, texts map[string]string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n", bundle)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		fmt.Fprintf(h, "%d %s\n%d %s\n", len(name), name, len(texts[name]), texts[name])
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // Drafts asks for all that the caller may see, the newest first.

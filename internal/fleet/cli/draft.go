@@ -35,7 +35,7 @@ and so is the rest, unless --force is given. "sign ID" does both at once.
 
 Exit status: 0 fine, 2 bad use, an error in the draft, or no controller answers.
 ` + repositoryFiles,
-		Example: "  sluice-controller draft\n  sluice-controller draft 3f0c52a1b97e44d0\n  sluice-controller draft 3f0c52a1b97e44d0 --into .",
+		Example: "  sluice-controller draft\n  sluice-controller draft 3f0c52a1b97e44d08e15c0d2774ab963\n  sluice-controller draft 3f0c52a1b97e44d08e15c0d2774ab963 --into .",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    runDraft,
 	}

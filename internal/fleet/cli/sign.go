@@ -56,7 +56,7 @@ a policy, a wrong key, or bad use.
 		Example: `  sluice-controller sign --key ~/fleet-keys/policy.age
   sluice-controller sign --floor 7
   sluice-controller sign --dry-run --json
-  sluice-controller sign 3f0c52a1b97e44d0`,
+  sluice-controller sign 3f0c52a1b97e44d08e15c0d2774ab963`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: runSign,
 	}
