@@ -78,6 +78,8 @@ test('countries are taken out, but not the last one', () => {
 test('a rule goes before the line that decides, or behind the last one', () => {
   const before = edit.addRule(policy, 'input', 'allow ssh from office', 20);
   assert.equal(before.split('\n')[19], '    - allow ssh from office');
+  assert.equal(edit.changedLine(policy, before), 20);
+  assert.equal(edit.changedLine(policy, policy), 0);
   assert.deepEqual(changes(before), [[], ['    - allow ssh from office']]);
   assert.deepEqual(
     edit.addRule(policy, 'input', 'drop any log "a: b"', 16).split('\n').at(-2),

@@ -168,6 +168,12 @@ export function addSet(text: string, name: string, value: string): string | unde
   return lineBehind(text, sets.key.range![1], `${indentOf(text, first.range![0])}${name}: ${value}`);
 }
 
+/** The first line, from 1, in which a text is another than it was; 0 where it is the same. */
+export function changedLine(was: string, now: string): number {
+  const lines = was.split('\n');
+  return now.split('\n').findIndex((line, n) => line !== lines[n]) + 1;
+}
+
 /** The sets that a rule's line takes its sources from. */
 export function sourcesOf(rule: string): string[] {
   const list = /\bfrom\s+(not\s+)?(\[[^\]]*\]|\S+)/.exec(rule);

@@ -2,12 +2,12 @@
 // and at=FILE:LINE, the line that decides now.
 
 import { draft } from '../../lib/draft.svelte';
-import { addRule } from '../../lib/policyText';
+import { addRule, changedLine } from '../../lib/policyText';
 
 /** Takes it into the draft; says in which file, and what became of it. */
-export function take(query: URLSearchParams): { file: string; words: string } {
+export function take(query: URLSearchParams): { file: string; line: number; words: string } {
   const rule = query.get('rule');
-  if (!rule) return { file: '', words: '' };
+  if (!rule) return { file: '', line: 0, words: '' };
   const hook =
     query.get('hook') === 'forward' ? 'forward' : query.get('hook') === 'output' ? 'output' : 'input';
   const [, named = '', line = '0'] = /^(.*):(\d+)$/.exec(query.get('at') ?? '') ?? [];
@@ -15,13 +15,15 @@ export function take(query: URLSearchParams): { file: string; words: string } {
     draft.parts.find((p) => p.name === named) ??
     draft.parts.find((p) => new RegExp(`^${hook}:`, 'm').test(p.text)) ??
     draft.parts[0];
-  if (!part) return { file: '', words: '' };
+  if (!part) return { file: '', line: 0, words: '' };
   const text = addRule(draft.text(part.name), hook, rule, Number(line));
   if (text === undefined)
-    return { file: part.name, words: `Add this to the rules of ${hook} yourself: ${rule}` };
+    return { file: part.name, line: 0, words: `Add this to the rules of ${hook} yourself: ${rule}` };
+  const changed = changedLine(draft.text(part.name), text);
   draft.set(part.name, text);
   return {
     file: part.name,
+    line: changed,
     words: `${rule}: a new rule of ${hook} in ${part.name}. What it means is below.`,
   };
 }
