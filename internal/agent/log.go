@@ -161,6 +161,25 @@ func (s *server) WatchEntries(w http.ResponseWriter, r *http.Request, _ string) 
 	answer.End(out, work.Failed(err, q.Here, out))
 }
 
+// most says whether a packet is one too many in its second, and tells how many were before.
+func most(n int) func(tell func(api.Line)) bool {
+	begun, shown, skipped := time.Time{}, 0, 0
+	return func(tell func(api.Line)) bool {
+		if now := time.Now(); now.Sub(begun) >= time.Second {
+			if skipped > 0 {
+				tell(api.Line{Skipped: skipped})
+			}
+			begun, shown, skipped = now, 0, 0
+		}
+		if shown == n {
+			skipped++
+			return true
+		}
+		shown++
+		return false
+	}
+}
+
 // Log gives what was logged. It is read here, a packet at a time: who follows may stay for
 // days, which is not for a process that has a place among few.
 func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.LogParams) {
@@ -182,10 +201,17 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 	}
 	ctx, stop := context.WithCancel(q.Context())
 	defer stop()
+	skips := func(func(api.Line)) bool { return false }
+	if in.Follow && in.Most > 0 {
+		skips = most(in.Most)
+	}
 	out, err := q.wallFor(answer.Tell).LogKept(ctx, engine.LogQuestion{
 		LogChoice: engine.LogChoice{Source: in.Source, Service: in.Service, Country: in.Country, Line: in.Line, Called: words.LogFlags},
 		Since:     in.Since, Follow: in.Follow, Number: in.Number,
 	}, kept.ring.Grown, func(l engine.Logged) {
+		if skips(answer.Tell) {
+			return
+		}
 		if answer.Logged(l); answer.Err() != nil {
 			stop()
 		}

@@ -964,6 +964,9 @@ type LogParams struct {
 	// Number That packet alone.
 	Number uint64 `form:"number,omitempty" json:"number,omitempty"`
 
+	// Most How many at most in a second, with follow; how many were left out is said in a line {skipped}.
+	Most int `form:"most,omitempty" json:"most,omitempty"`
+
 	// Source An address, a prefix or a range that they come from.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
@@ -1880,6 +1883,19 @@ func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "number"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "number", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "most" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "most", r.URL.Query(), &params.Most, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "most"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "most", Err: err})
 		}
 		return
 	}

@@ -27,6 +27,7 @@ type Line struct {
 	Shout    string               `json:"shout,omitempty"`
 	Progress *apply.Progress      `json:"progress,omitempty"`
 	Download *Download            `json:"download,omitempty"`
+	Skipped  int                  `json:"skipped,omitempty"` // packets that were logged, for Most
 	Logged   *engine.Logged       `json:"logged,omitempty"`
 	Entry    *engine.WatchedEntry `json:"entry,omitempty"`
 	Top      *engine.Top          `json:"top,omitempty"`

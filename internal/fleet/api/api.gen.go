@@ -1639,6 +1639,24 @@ type LivingParams struct {
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 }
 
+// LogParams defines parameters for Log.
+type LogParams struct {
+	// Hosts Those whose labels it matches; all unless given.
+	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
+
+	// Source An address, a prefix or a range.
+	Source string `form:"source,omitempty" json:"source,omitempty,omitzero"`
+
+	// Country A code of ISO 3166-1.
+	Country string `form:"country,omitempty" json:"country,omitempty,omitzero"`
+
+	// Line FILE:LINE, or LINE of any file.
+	Line string `form:"line,omitempty" json:"line,omitempty,omitzero"`
+
+	// Service A service of the policy that runs on a host.
+	Service string `form:"service,omitempty" json:"service,omitempty,omitzero"`
+}
+
 // NoticesParams defines parameters for Notices.
 type NoticesParams struct {
 	// Ended Also what has ended, of the last 30 days.
@@ -1854,6 +1872,9 @@ type ServerInterface interface {
 	// Living Say which hosts have all bans and allows up to a number in force.
 	// (GET /api/v1/living)
 	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
+	// Log Give what hosts log, as it comes: at most 1,000 rows a second of at most 1,000 hosts that are connected. Only while somebody reads it do they send it.
+	// (GET /api/v1/log)
+	Log(w http.ResponseWriter, r *http.Request, params LogParams)
 	// Map Say from which countries a service can be reached on hosts, exactly: of the newest bundle, or of a draft.
 	// (POST /api/v1/map)
 	Map(w http.ResponseWriter, r *http.Request)
@@ -2935,6 +2956,91 @@ func (siw *ServerInterfaceWrapper) Living(w http.ResponseWriter, r *http.Request
 	handler.ServeHTTP(w, r)
 }
 
+// Log operation middleware
+func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LogParams
+
+	// ------------- Optional query parameter "hosts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hosts", r.URL.Query(), &params.Hosts, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "hosts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "hosts", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "country" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "country", r.URL.Query(), &params.Country, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "country"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "country", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "line" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "line", r.URL.Query(), &params.Line, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "line"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "line", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Log(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Map operation middleware
 func (siw *ServerInterfaceWrapper) Map(w http.ResponseWriter, r *http.Request) {
 
@@ -3552,6 +3658,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/inventory", wrapper.Inventory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/log", wrapper.Log)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/samples", wrapper.Samples)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/restore", wrapper.RestoreHost)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)

@@ -76,6 +76,7 @@ type Controller struct {
 	filling    chan *judge.Asked // of which answers are to be kept
 	questions  questions
 	samples    samples
+	logs       logs
 	moved      chan error // the database is the fleet's no more
 }
 

@@ -115,7 +115,7 @@ func FuzzCommands(f *testing.F) {
 				t.Errorf("%s: %d %s %v", method, w.Code, w.Body, err)
 			}
 			return
-		case !strings.HasPrefix(path, "/api/v1/") && path != "/metrics", method == "", path == "/api/v1/events": // which does not end
+		case !strings.HasPrefix(path, "/api/v1/") && path != "/metrics", method == "", path == "/api/v1/events", path == "/api/v1/log": // which does not end
 			return
 		}
 		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{Who: "operator:root", Role: api.Admin})))

@@ -1831,6 +1831,8 @@ export interface components {
             shout?: string;
             progress?: components["schemas"]["Progress"];
             download?: components["schemas"]["Download"];
+            /** @description packets that were logged in a second and are more than was asked for */
+            skipped?: number;
             logged?: components["schemas"]["Logged"];
             entry?: components["schemas"]["WatchedEntry"];
             top?: components["schemas"]["Top"];
@@ -3391,6 +3393,8 @@ export interface operations {
                 follow?: boolean;
                 /** @description That packet alone. */
                 number?: number;
+                /** @description How many at most in a second, with follow; how many were left out is said in a line {skipped}. */
+                most?: number;
                 /** @description An address, a prefix or a range that they come from. */
                 source?: string;
                 /** @description A service of the policy that runs, or as it names one. */

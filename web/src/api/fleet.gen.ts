@@ -89,6 +89,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Give what hosts log, as it comes: at most 1,000 rows a second of at most 1,000 hosts that are connected. Only while somebody reads it do they send it. */
+        get: operations["log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/samples": {
         parameters: {
             query?: never;
@@ -2235,6 +2252,39 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    log: {
+        parameters: {
+            query?: {
+                /** @description Those whose labels it matches; all unless given. */
+                hosts?: string;
+                /** @description An address, a prefix or a range. */
+                source?: string;
+                /** @description A code of ISO 3166-1. */
+                country?: string;
+                /** @description FILE:LINE, or LINE of any file. */
+                line?: string;
+                /** @description A service of the policy that runs on a host. */
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description An event each. Its data is {host, logged}, with Logged of the agent's interface; {skipped}, how many were left out since that was said last; or {host, failure}, why a host tells of none. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
             };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
