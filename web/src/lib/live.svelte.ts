@@ -87,9 +87,15 @@ export class Live {
       const { done, value } = await reader.read();
       if (done) return;
       rest += value;
+      let began = performance.now();
       for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
         this.#event(rest.slice(0, end));
         rest = rest.slice(end + 2);
+        // Much that comes at once, such as what was kept, leaves the page its turn.
+        if (performance.now() - began > 10) {
+          await new Promise((turn) => setTimeout(turn));
+          began = performance.now();
+        }
       }
     }
   }
