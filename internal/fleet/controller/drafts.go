@@ -134,7 +134,7 @@ func (o operator) CreateDraft(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		if err := o.proposes(who, &d, diff, is.manifest.FleetFile.Path); err != nil {
+		if err := o.proposes(who, diff); err != nil {
 			return nil, err
 		}
 		d.ID, d.Opens, d.Summary = api.DraftID(d.Bundle, d.Texts), diff.Opens, summary(diff)
@@ -148,12 +148,11 @@ func (o operator) CreateDraft(w http.ResponseWriter, r *http.Request) {
 }
 
 // proposes refuses a draft of who has a role for some hosts and changes what is of others.
-func (o operator) proposes(who caller, d *store.Draft, diff *api.PolicyDiff, fleetFile string) error {
+func (o operator) proposes(who caller, diff *api.PolicyDiff) error {
 	if who.Hosts == nil {
 		return nil
 	}
-	_, all := d.Texts[fleetFile]
-	hosts := 0
+	all, hosts := false, 0
 	for _, c := range diff.Changes {
 		for _, h := range c.Hosts {
 			hosts++
@@ -161,7 +160,7 @@ func (o operator) proposes(who caller, d *store.Draft, diff *api.PolicyDiff, fle
 		}
 	}
 	if all || hosts == 0 {
-		return unpermitted("%s has the role %s for hosts of %s: a draft of theirs changes what passes on these, on no other host, and not %s", who.Who, who.Role, who.Hosts, fleetFile)
+		return unpermitted("%s has the role %s for hosts of %s: a draft of theirs changes what passes on these, and on no other host", who.Who, who.Role, who.Hosts)
 	}
 	return nil
 }

@@ -153,6 +153,10 @@ func (o operator) judged(w http.ResponseWriter, r *http.Request, who caller, tex
 	if err != nil {
 		return nil, err
 	}
+	// Its sets by hosts have the addresses of all hosts that a selector matches.
+	if text, is := texts[m.FleetFile.Path]; is && as(r).Hosts != nil && trust.HashOf([]byte(text)) != m.FleetFile.SHA256 {
+		return nil, unpermitted("%s has the role %s for hosts of %s alone, and asks about no other %s", as(r).Who, as(r).Role, as(r).Hosts, m.FleetFile.Path)
+	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(judge.Longest + answerTime)) // the socket has none
 	ctx, leave, err := o.judge.Turn(r.Context(), who.Who+"\x00"+who.session)
 	if err != nil {

@@ -299,3 +299,24 @@ func TestDrafts(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyOfOthers: who has a role for some hosts finds no addresses of others by sets of their own.
+func TestPolicyOfOthers(t *testing.T) {
+	t.Parallel()
+	f := policies(t)
+	otto, db := f.logged("otto"), "version: 1\nhosts: role=db\ninput: {rules: [allow smtp from x]}\n"
+	with := api.PolicyDraft{Texts: map[string]string{"fleet.yaml": strings.Replace(f.text, "sets:", "sets:\n  x: {hosts: role=web, within: [0.0.0.0/0]}", 1), "parts/50-db.yaml": db}}
+	if _, err := otto.DiffPolicy(t.Context(), with); kind(err) != wire.KindRole {
+		t.Errorf("a diff: %v", err)
+	}
+	if _, err := otto.CheckPolicy(t.Context(), with); kind(err) != wire.KindRole {
+		t.Errorf("a check: %v", err)
+	}
+	if _, err := f.client.DiffPolicy(t.Context(), with); err != nil {
+		t.Error(err)
+	}
+	with.Texts = map[string]string{"fleet.yaml": f.text, "parts/50-db.yaml": strings.Replace(db, " x", " web", 1)}
+	if d, err := otto.DiffPolicy(t.Context(), with); err != nil || len(d.Changes) != 1 {
+		t.Errorf("fleet.yaml as it is: %+v, %v", d, err)
+	}
+}
