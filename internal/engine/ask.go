@@ -212,7 +212,7 @@ func (s *Subject) withExpectations(ctx context.Context, found []check.Finding) (
 	expected, err := expectedOf(s.Resolved)
 	var failing, unguarded []expect.Result
 	if err == nil && len(s.Policy.Expect) > 0 {
-		failing, err = s.Sources.unmet(s.Resolved, expected)
+		failing, err = s.Sources.unmet(ctx, s.Resolved, expected)
 	}
 	if err == nil {
 		unguarded, err = s.Sources.unguarded(ctx, s.Guard, s.Resolved, expected)

@@ -160,7 +160,7 @@ func (p *preparation) buildWhole(ctx context.Context, priced bool) (*prepared, e
 		return nil, err
 	}
 	if !p.NoExpect && len(p.Policy.Expect) > 0 {
-		out.unmet, err = p.Sources.unmet(built.Resolved, built.Expected)
+		out.unmet, err = p.Sources.unmet(ctx, built.Resolved, built.Expected)
 	}
 	return out, err
 }
@@ -197,12 +197,18 @@ func (p *preparation) gather(out *prepared) error {
 
 // unmet proves the expectations of a policy, and gives those that fail. Whom a command
 // lets in or has added to a set they are not about.
-func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
+func (s *Sources) unmet(ctx context.Context, r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
 	r, expected, err := unexcepted(r, expected)
 	if err != nil {
 		return nil, err
 	}
-	return failing(expect.Judge(meaningOf(r, expected), s.Countries))
+	c := meaningOf(r, expected)
+	c.Stop = ctx.Done()
+	out, err := failing(expect.Judge(c, s.Countries))
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return out, err
 }
 
 // unexcepted is a policy with its program as it is without what commands let in.

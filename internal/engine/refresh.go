@@ -303,7 +303,7 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err := built.lower(Capabilities(ctx, r.state, o.Backend), o); err != nil {
 		return nil, err
 	}
-	failing, err := r.sources.unmet(resolved, built.Expected)
+	failing, err := r.sources.unmet(ctx, resolved, built.Expected)
 	if err != nil {
 		return nil, err
 	}

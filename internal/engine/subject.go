@@ -65,7 +65,9 @@ func (s *Subject) Meaning(ctx context.Context) (query.Compiled, error) {
 	if err != nil {
 		return query.Compiled{}, err
 	}
-	return meaningOf(s.Resolved, expected), nil
+	c := meaningOf(s.Resolved, expected)
+	c.Stop = ctx.Done()
+	return c, nil
 }
 
 // meaningOf is what a policy means now, by its program as it is expected: what is asked of

@@ -144,7 +144,7 @@ func JudgeGuard(c query.Compiled, by *resolve.Resolved, countries func() (*geo.D
 	}
 	var out []Result
 	tooLarge := bdd.Guard(func() {
-		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Elsewhere: !c.Facts.Known, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Elsewhere: !c.Facts.Known, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true, Stop: c.Stop}, c.Program)
 		out, err = j.lines(lines)
 	})
 	if tooLarge != nil {

@@ -19,6 +19,7 @@ import (
 type Compiled struct {
 	*resolve.Resolved
 	Program *program.Program
+	Stop    <-chan struct{} // ends what is proved, by reach.ErrStopped, when it is closed; nil: nothing does
 }
 
 // Answer is what becomes of packets of one class.
@@ -69,7 +70,7 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	for i := range ports {
 		told = append(append(told, ports[i].questions...), ports[i].arrivals(c))
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Elsewhere: !c.Facts.Known, Here: c.Here(), Now: true, Questions: told}, c.Program)
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Elsewhere: !c.Facts.Known, Here: c.Here(), Now: true, Questions: told, Stop: c.Stop}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	q := &querying{c: c, verdicts: verdicts, u: u, say: newWording(u, names, w.States, c), out: []Answer{}}
 	for _, at := range ways {

@@ -36,7 +36,7 @@ func compiled(t testing.TB, r *resolve.Resolved) Compiled {
 	if err := optimize.Run(p, optimize.Options{Without: without}); err != nil {
 		t.Fatal(err)
 	}
-	return Compiled{r, p}
+	return Compiled{Resolved: r, Program: p}
 }
 
 // randomPolicy is the parts of a policy that may be changed.
