@@ -80,15 +80,15 @@ func (s *samples) says(host string, is *wire.Sample, now time.Time) {
 	if all.minute != minute {
 		*all = sum{minute: minute, countries: map[string]int64{}, lines: map[sampledLine]int64{}}
 	}
-	all.hosts++
-	all.new += is.New
-	all.dropped += is.Dropped
-	all.entries += is.Entries
+	all.hosts++ // of which none makes a sum overflow
+	all.new += int64(own.new)
+	all.dropped += int64(own.dropped)
+	all.entries += int64(own.entries)
 	for _, c := range is.Countries {
-		add(all.countries, c.Country, c.Packets)
+		add(all.countries, c.Country, int64(small(c.Packets)))
 	}
 	for _, l := range is.Lines {
-		add(all.lines, sampledLine{l.File, l.Line, l.Verdict}, l.Packets)
+		add(all.lines, sampledLine{l.File, l.Line, l.Verdict}, int64(small(l.Packets)))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -130,4 +131,23 @@ func BenchmarkSamples(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(text)), "bytes")
+}
+
+// TestSampleTooMuch: what one host says makes no sum of the fleet overflow.
+func TestSampleTooMuch(t *testing.T) {
+	t.Parallel()
+	var is samples
+	now := time.Unix(1_800_000_000, 0)
+	for _, host := range []string{"web-1", "web-2", "web-3"} {
+		is.says(host, &wire.Sample{
+			Seconds: 60, New: math.MaxInt64, Dropped: math.MaxInt64, Entries: math.MaxInt64,
+			Countries: []wire.SampledCountry{{Country: "DE", Packets: math.MaxInt64}}, Lines: []wire.SampledLine{{File: "a.yaml", Line: 1, Packets: math.MaxInt64}},
+		}, now)
+	}
+	const want = 3 * math.MaxUint32
+	for _, s := range is.all(now, time.Time{}) {
+		if s.New != want || s.Dropped != want || s.Entries != want || s.Countries["DE"] != want || s.Lines[0].Packets != want {
+			t.Errorf("%+v", s)
+		}
+	}
 }
