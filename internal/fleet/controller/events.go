@@ -219,6 +219,7 @@ func (o operator) Events(w http.ResponseWriter, r *http.Request, params api.Even
 		return
 	}
 	defer e.leave(who.session)
+	w = lasting{w, eventWrite}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -260,7 +261,6 @@ func (o operator) Events(w http.ResponseWriter, r *http.Request, params api.Even
 			}
 		}
 		if out.Len() > 0 {
-			_ = rc.SetWriteDeadline(time.Now().Add(eventWrite))
 			if _, err := w.Write(out.Bytes()); err != nil || rc.Flush() != nil {
 				return
 			}

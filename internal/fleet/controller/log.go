@@ -100,7 +100,8 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 	defer stop()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
-	out, rc := lasting{w}, http.NewResponseController(w)
+	out := lasting{w, eventWrite}
+	rc := http.NewResponseController(out)
 	tick, look, beat := time.NewTicker(logEvery), time.NewTicker(logHostsEvery), time.NewTicker(eventBeat)
 	defer tick.Stop()
 	defer look.Stop()

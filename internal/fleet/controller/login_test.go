@@ -246,7 +246,7 @@ func TestPage(t *testing.T) {
 	f := newFleet(t, "example.net")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: f.tls(), ForceAttemptHTTP2: true}}
 	t.Cleanup(client.CloseIdleConnections)
-	for path, kind := range map[string]string{"/": "text/html", "/hosts/web-1": "text/html", "/assets/index.js": "text/javascript"} {
+	for path, kind := range map[string]string{"/": "text/html", "/hosts/web-1": "text/html", "/assets/sluice.js": "text/javascript"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+f.web+path, http.NoBody)
 		ok(t, err)
 		said, err := client.Do(r)

@@ -256,8 +256,9 @@ func (o operator) askHost(w http.ResponseWriter, r *http.Request) {
 // passOn writes an answer as it comes, and says whether that was all of it. An error is for who
 // asks, to whom nothing was written.
 func (o operator) passOn(w http.ResponseWriter, r *http.Request, who caller, q *question) (whole bool, err error) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Time{})
+	out := lasting{w, eventWrite}
+	rc := http.NewResponseController(out)
+	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // an agent may think for longer
 	ctx, stop := context.WithCancelCause(r.Context())
 	defer stop(nil)
 	beats := time.NewTicker(eventBeat)
@@ -287,7 +288,6 @@ func (o operator) passOn(w http.ResponseWriter, r *http.Request, who caller, q *
 	if err != nil {
 		return false, err
 	}
-	out := lasting{w}
 	if web.WantsEvents(r) && first.Status == http.StatusOK && first.Type == lines {
 		err := web.Events(out, in)
 		stop(nil) // of who reads it
@@ -338,14 +338,3 @@ func (in *reply) Read(to []byte) (int, error) {
 	in.rest = in.rest[n:]
 	return n, nil
 }
-
-// lasting is where an answer is written that may last: each write has a time of its own.
-type lasting struct{ http.ResponseWriter }
-
-func (w lasting) Write(text []byte) (int, error) {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(eventWrite)) // which a test's writer has not
-	return w.ResponseWriter.Write(text)
-}
-
-// Unwrap is for http.ResponseController.
-func (w lasting) Unwrap() http.ResponseWriter { return w.ResponseWriter }
