@@ -247,14 +247,17 @@ func (f *fleet) visit(packets int, act func() error) (err error) {
 }
 
 // flood sends so many packets a second that begin a connection to what no host serves: half
-// of them to the host that is in no fleet.
+// of them to the host that is in no fleet, at 25 ports, from so many sources that few of its
+// packets are left out of the log.
 func (f *fleet) flood(packets int, sources []netip.Addr, wan *testnet.Port) (stop func() ([]uint64, error)) {
 	const beat = 20 * time.Millisecond
 	var send []func() error
-	for i, source := range sources {
-		h := f.hosts[i%len(f.hosts)]
-		alone := testnet.SYN(netip.AddrPortFrom(source, 40000), netip.AddrPortFrom(host4, 3389), 1460)
-		member := testnet.SYN(netip.AddrPortFrom(source, 40000), netip.AddrPortFrom(h.at, 3389), 1460)
+	for i := range 2048 {
+		b := sources[i%len(sources)].As4()
+		b[3] = byte(20 + i/len(sources)) // behind the clients
+		source := netip.AddrPortFrom(netip.AddrFrom4(b), 40000)
+		port, h := uint16(9001+i%25), f.hosts[i%len(f.hosts)]
+		alone, member := testnet.SYN(source, netip.AddrPortFrom(host4, port), 1460), testnet.SYN(source, netip.AddrPortFrom(h.at, port), 1460)
 		send = append(send, func() error { return wan.Send(alone) }, func() error { return h.port.Send(member) })
 	}
 	return testnet.Flood(max(1, packets*int(beat)/int(time.Second)), beat, send...)
