@@ -72,6 +72,7 @@ func (s *space) live(ready func() error, due func(), drops *engine.DropWatch) {
 	parts.Go(s.keepSamples)
 	if s.own {
 		parts.Go(s.followFleet)
+		parts.Go(s.tellFindings)
 	}
 	parts.Go(func() { s.watchDrops(drops) })
 	parts.Wait()

@@ -28,6 +28,20 @@ func (m *Member) Sampled(s wire.Sample) {
 	nudge(m.sampled)
 }
 
+// Examined has the controller be told what is wrong with the host.
+func (m *Member) Examined(f wire.Findings) {
+	m.once.Do(m.begun)
+	m.mu.Lock()
+	s := m.stream
+	m.mu.Unlock()
+	if s == nil || s.Level() < wire.LevelQuestions {
+		return // it is told in an hour
+	}
+	if err := m.send(context.Background(), s, &wire.Message{Findings: &f}); err != nil {
+		s.Cut()
+	}
+}
+
 // tellSamples sends them, each host at a time of its own.
 func (m *Member) tellSamples(ctx context.Context, s Stream) error {
 	for {

@@ -488,6 +488,28 @@ type FleetExplainQuestion struct {
 	Texts map[string]string `json:"texts,omitempty,omitzero"`
 }
 
+// FleetFinding defines model for FleetFinding.
+type FleetFinding struct {
+	// At when it said so
+	At    time.Time `json:"at"`
+	Check string    `json:"check"`
+	Host  string    `json:"host"`
+
+	// Severity error, warning or remark
+	Severity string `json:"severity"`
+	Text     string `json:"text"`
+}
+
+// FleetFindings defines model for FleetFindings.
+type FleetFindings struct {
+	// Examined how many hosts have said what they found
+	Examined int            `json:"examined"`
+	Findings []FleetFinding `json:"findings"`
+
+	// Hosts of which they are, as a selector; none: of all
+	Hosts string `json:"hosts,omitempty,omitzero"`
+}
+
 // FleetMap defines model for FleetMap.
 type FleetMap struct {
 	// Bundle that texts that are no draft's are from
@@ -1609,6 +1631,12 @@ type EventsParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
+// FindingsParams defines parameters for Findings.
+type FindingsParams struct {
+	// Hosts Those whose labels it matches; all unless given.
+	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
+}
+
 // GuestsParams defines parameters for Guests.
 type GuestsParams struct {
 	// Selector Those whose labels it matches; all unless given.
@@ -1830,6 +1858,9 @@ type ServerInterface interface {
 	// Facts Give the facts of a host, as it sent them.
 	// (GET /api/v1/facts/{sha256})
 	Facts(w http.ResponseWriter, r *http.Request, sha256 string)
+	// Findings Give the worst of what makes hosts slow or lossy, five of a host, as each says once in an hour or so, as far as this controller has run.
+	// (GET /api/v1/findings)
+	Findings(w http.ResponseWriter, r *http.Request, params FindingsParams)
 	// Guests Say which guests there are, and where they are proved.
 	// (GET /api/v1/guests)
 	Guests(w http.ResponseWriter, r *http.Request, params GuestsParams)
@@ -2546,6 +2577,39 @@ func (siw *ServerInterfaceWrapper) Facts(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Facts(w, r, sha256)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Findings operation middleware
+func (siw *ServerInterfaceWrapper) Findings(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FindingsParams
+
+	// ------------- Optional query parameter "hosts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "hosts", r.URL.Query(), &params.Hosts, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "hosts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "hosts", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Findings(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3659,6 +3723,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/facts/{sha256}", wrapper.Facts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/revoke", wrapper.Revoke)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/log", wrapper.Log)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/findings", wrapper.Findings)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/samples", wrapper.Samples)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/hosts/{host}/restore", wrapper.RestoreHost)
 	m.HandleFunc(http.MethodPut+" "+options.BaseURL+"/api/v1/hosts/{host}/labels", wrapper.SetLabels)

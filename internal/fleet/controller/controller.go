@@ -77,6 +77,7 @@ type Controller struct {
 	questions  questions
 	samples    samples
 	logs       logs
+	examined   examined
 	moved      chan error // the database is the fleet's no more
 }
 

@@ -200,6 +200,9 @@ func (c *Controller) said(host string, m *wire.Message) {
 	case m.LiveApplied != nil:
 		c.spreadBans(c.applied.says(host, m.LiveApplied, c.Now()), m.LiveApplied)
 		return
+	case m.Findings != nil:
+		c.examined.says(host, m.Findings, c.Now())
+		return
 	case m.Sample != nil:
 		c.samples.says(host, m.Sample, c.Now())
 		return

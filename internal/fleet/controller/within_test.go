@@ -39,6 +39,7 @@ var withins = []within{
 	{operation: "facts", path: "/FACTS"},
 	{operation: "askHost", path: "/web-ENV/agent/v1"},
 	{operation: "askHostWith", path: "/web-ENV/agent/v1", body: `{}`},
+	{operation: "findings", path: "?hosts=env%3DENV"},
 	{operation: "samples", path: "?hosts=env%3DENV"},
 	{operation: "guests"},
 	{operation: "guest", path: "/vm-ENV"},

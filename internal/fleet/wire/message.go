@@ -58,6 +58,12 @@ const Pieces = 4
 // MostSampledFile is how many bytes the name of a file has in a sample.
 const MostSampledFile = mostShort
 
+// MostFindings is how many a message has, and MostFindingText how many bytes one of them.
+const (
+	MostFindings    = 5
+	MostFindingText = 1024
+)
+
 // MostQuestions is how many of one stream are answered at once.
 const MostQuestions = 16
 
@@ -145,7 +151,7 @@ func Read(text []byte, into Checker) error {
 
 func (m *Message) kinds() int {
 	n := 0
-	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Restore != nil, m.Answer != nil, m.Sample != nil, m.Drain != nil, m.Refused != nil} {
+	for _, has := range []bool{m.Hello != nil, m.Report != nil, m.Facts != nil, m.LiveApplied != nil, m.LimitBans != nil, m.Trust != nil, m.Desired != nil, m.Live != nil, m.Ask != nil, m.Question != nil, m.Pace != nil, m.Restore != nil, m.Answer != nil, m.Sample != nil, m.Findings != nil, m.Drain != nil, m.Refused != nil} {
 		if has {
 			n++
 		}
@@ -155,7 +161,7 @@ func (m *Message) kinds() int {
 
 // FromAgent says that an agent sends it.
 func (m *Message) FromAgent() bool {
-	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil || m.Answer != nil || m.Sample != nil
+	return m.Hello != nil || m.Report != nil || m.Facts != nil || m.LiveApplied != nil || m.LimitBans != nil || m.Answer != nil || m.Sample != nil || m.Findings != nil
 }
 
 // Check says what is wrong with it: what openapi.yaml does not allow.
@@ -192,6 +198,8 @@ func (m *Message) Check() error {
 		is, name = m.Pace, "pace"
 	case m.Answer != nil:
 		is, name = m.Answer, "answer"
+	case m.Findings != nil:
+		is, name = m.Findings, "findings"
 	case m.Sample != nil:
 		is, name = m.Sample, "sample"
 	case m.Drain != nil:
@@ -358,6 +366,15 @@ func (p *Pace) Check() error {
 // Check says what openapi.yaml does not allow.
 func (a *Piece) Check() error {
 	return first(errors.Join(question(a.Id), within("status", a.Status, mostStatus), text("type", a.Type, 0, mostShort), bound("body", len(a.Body), MostPiece)))
+}
+
+// Check says what openapi.yaml does not allow.
+func (f *Findings) Check() error {
+	err := count("findings", len(f.Findings), MostFindings)
+	for _, is := range f.Findings {
+		err = errors.Join(err, text("check", is.Check, 0, mostShort), text("severity", is.Severity, 0, mostShort), text("text", is.Text, 0, MostFindingText))
+	}
+	return first(err)
 }
 
 // Check says what openapi.yaml does not allow.

@@ -41,6 +41,8 @@ var whole = map[string]struct {
 	"Restore":        {&Restore{}, `{"by": "user:erika"}`},
 	"Pace":           {&Pace{}, `{"id": 1}`},
 	"Piece":          {&Piece{}, `{"id": 1}`},
+	"Findings":       {&Findings{}, `{}`},
+	"Finding":        {&Findings{}, `{"findings": [{"check": "a", "severity": "warning", "text": "b"}]}`},
 	"Sample":         {&Sample{}, `{"seconds": 60}`},
 	"SampledCountry": {&Sample{}, `{"seconds": 60, "countries": [{"country": "DE", "packets": 1}]}`},
 	"SampledLine":    {&Sample{}, `{"seconds": 60, "lines": [{"file": "a", "line": 1, "verdict": "drop", "packets": 1}]}`},
@@ -59,6 +61,8 @@ func inside(name string, all map[string]any) map[string]any {
 		return all["probes"].([]any)[0].(map[string]any)
 	case "LiveList", "ListReport":
 		return all["lists"].([]any)[0].(map[string]any)
+	case "Finding":
+		return all["findings"].([]any)[0].(map[string]any)
 	case "SampledCountry":
 		return all["countries"].([]any)[0].(map[string]any)
 	case "SampledLine":
@@ -246,6 +250,8 @@ func fresh(c Checker) Checker {
 		return &Pace{}
 	case *Piece:
 		return &Piece{}
+	case *Findings:
+		return &Findings{}
 	case *Sample:
 		return &Sample{}
 	case *Drain:
@@ -313,7 +319,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 // FuzzDecode: whatever is taken can be sent again, and is the same.
 func FuzzDecode(f *testing.F) {
-	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Restore", "Sample", "Drain"} {
+	for _, key := range []string{"Hello", "Report", "Facts", "Trust", "Desired", "Live", "Ask", "Question", "Pace", "Restore", "Sample", "Findings", "Drain"} {
 		f.Add([]byte(`{"` + strings.ToLower(key) + `": ` + whole[key].text + `}`))
 	}
 	f.Add([]byte(`{"refused": {"error": "no", "kind": "newer"}}`))

@@ -231,6 +231,18 @@ type Failure struct {
 	Kind Kind `json:"kind,omitempty,omitzero"`
 }
 
+// Finding defines model for Finding.
+type Finding struct {
+	Check    string `json:"check,omitempty,omitzero"`
+	Severity string `json:"severity,omitempty,omitzero"`
+	Text     string `json:"text,omitempty,omitzero"`
+}
+
+// Findings The worst of what makes the host slow or lossy, once in an hour or so, as doctor of the agent's interface says it.
+type Findings struct {
+	Findings []Finding `json:"findings,omitempty,omitzero"`
+}
+
 // Hello Who an agent is beside its certificate, and what it has.
 type Hello struct {
 	// Addresses those of the host that sets by hosts may hold, if within allows them; none: as they were
@@ -362,6 +374,9 @@ type Message struct {
 
 	// Facts What the agent's host is, as sluice facts --json prints it.
 	Facts *Facts `json:"facts,omitempty"`
+
+	// Findings The worst of what makes the host slow or lossy, once in an hour or so, as doctor of the agent's interface says it.
+	Findings *Findings `json:"findings,omitempty"`
 
 	// Hello Who an agent is beside its certificate, and what it has.
 	Hello *Hello `json:"hello,omitempty"`

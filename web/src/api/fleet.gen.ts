@@ -106,6 +106,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/findings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Give the worst of what makes hosts slow or lossy, five of a host, as each says once in an hour or so, as far as this controller has run. */
+        get: operations["findings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/samples": {
         parameters: {
             query?: never;
@@ -1569,6 +1586,25 @@ export interface components {
             /** @description how what is in force differs from what was meant, in packets; none: it does not */
             drift?: string;
         };
+        FleetFindings: {
+            /** @description of which they are, as a selector; none: of all */
+            hosts?: string;
+            /** @description how many hosts have said what they found */
+            examined: number;
+            findings: components["schemas"]["FleetFinding"][];
+        };
+        FleetFinding: {
+            host: string;
+            /**
+             * Format: date-time
+             * @description when it said so
+             */
+            at: string;
+            check: string;
+            /** @description error, warning or remark */
+            severity: string;
+            text: string;
+        };
         FleetSamples: {
             /** @description seconds of one */
             every: number;
@@ -2284,6 +2320,31 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": string;
+                };
+            };
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    findings: {
+        parameters: {
+            query?: {
+                /** @description Those whose labels it matches; all unless given. */
+                hosts?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The worst ones first, 1,000 at most. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetFindings"];
                 };
             };
             503: components["responses"]["Failed"];
