@@ -76,10 +76,20 @@ func (f *Fleet) each(ctx context.Context, n int, do func(ctx context.Context, i 
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			return do(ctx, i)
+			return guarded(func() error { return do(ctx, i) })
 		})
 	}
 	return work.Wait()
+}
+
+// guarded gives the error of what would end the process: a controller judges what anybody asks.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("a bug in Sluice: %v", r)
+		}
+	}()
+	return do()
 }
 
 // groups parts the hosts by what can be told without reading their policies, and finds the

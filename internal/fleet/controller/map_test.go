@@ -161,6 +161,14 @@ func TestAsk(t *testing.T) {
 	if _, err := f.client.AskQuery(t.Context(), all); kind(err) != wire.KindBadRequest {
 		t.Error(err)
 	}
+	all.Question.Service, all.Question.Hook = "", "x"
+	if _, err := f.client.AskQuery(t.Context(), all); kind(err) != wire.KindBadRequest {
+		t.Errorf("an unknown hook: %v", err)
+	}
+	all.Question.Hook, all.Question.Verdicts = "input", []string{"x"}
+	if _, err := f.client.AskQuery(t.Context(), all); kind(err) != wire.KindBadRequest {
+		t.Errorf("an unknown verdict: %v", err)
+	}
 	q.Question.Source = "x"
 	if _, err := f.client.AskExplain(t.Context(), q); kind(err) != wire.KindBadRequest {
 		t.Error(err)

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/selector"
 	"sluice/internal/engine"
 	"sluice/internal/fleet/classes"
@@ -160,9 +162,14 @@ func (j *Judge) Query(ctx context.Context, a *Asked, only *selector.Selector, w 
 	if w.States, err = query.States(cmp.Or(strings.Join(states, ","), "new")); err != nil {
 		return nil, &WrongError{err}
 	}
+	if hooks := []string{"", string(policy.Input), string(policy.Forward), string(policy.Output)}; !slices.Contains(hooks, w.Hook) {
+		return nil, &WrongError{fmt.Errorf("the hook is %s, and not %.40q", english.List(hooks[1:]), w.Hook)}
+	}
 	var of []program.Verdict
 	for _, v := range verdicts {
-		of = append(of, program.Verdict(v))
+		if of = append(of, program.Verdict(v)); !slices.Contains([]program.Verdict{program.Accept, program.Drop, program.Reject}, of[len(of)-1]) {
+			return nil, &WrongError{fmt.Errorf("a verdict is accept, drop or reject, and not %.40q", v)}
+		}
 	}
 	return ask(ctx, j, a, only, "", done, func(ctx context.Context, s *engine.Subject) (*engine.Queried, error) {
 		is, err := s.Query(ctx, w, of)
