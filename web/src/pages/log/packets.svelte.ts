@@ -19,8 +19,14 @@ export interface Span {
 
 /** Where packets come from. */
 export interface Origin {
-  host: string; // of a fleet
+  host: string; // of a fleet; "" is this host, or all of the fleet, as they come
   url: (since: string) => string;
+}
+
+/** What the controller adds to lines of several hosts. */
+interface Merged {
+  host?: string;
+  skipped?: number;
 }
 
 /** Packets of one or several hosts. What is shown of them changes a frame at a time. */
@@ -29,6 +35,7 @@ export class Packets {
   at = $state(0); // ms, when one came last
   failed = $state('');
   lost = $state(0); // logged, and neither kept by the agent nor sent
+  skipped = $state(0); // sampled away by the controller or an agent
   readonly streams: { host: string; live: Live }[];
   readonly seconds = new Map<number, Span>(); // by their beginning, in seconds since 1970
   readonly minutes = new Map<number, Span>();
@@ -73,7 +80,16 @@ export class Packets {
   }
 
   #line(text: string, host: string, last: { time: string; number: number }, live: Live) {
-    const line = JSON.parse(text) as Agent['Line'];
+    const line = JSON.parse(text) as Agent['Line'] & Merged;
+    if (line.skipped) {
+      this.skipped += line.skipped;
+      return;
+    }
+    if (line.host) {
+      if (typeof line.failure === 'string') this.failed = `${line.host}: ${line.failure}`;
+      if (line.logged) this.#add({ ...line.logged, host: line.host });
+      return;
+    }
     if (line.failure) this.failed = (host && `${host}: `) + line.failure.error;
     if (line.failure || 'result' in line) live.stop();
     if (!line.logged) return;
