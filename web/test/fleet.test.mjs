@@ -3,7 +3,7 @@ import { everybodyCanRead, hostile, hostileIsText, keysReachAll } from './every.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { browser, controller, inside, link, Person, run, running, scene } from './lib.mjs';
+import { browser, controller, inside, link, Person, running, scene } from './lib.mjs';
 
 const url = scene.fleet.url;
 let chromium, session, pages;
@@ -83,17 +83,33 @@ test('one country more for the web group: its diff, signed, rolled out with a ca
   await person.end();
 });
 
-test('the host whose drift somebody caused: its packets, in 2 clicks', async () => {
+test('the host whose drift somebody caused: its packets, restored, in 4 clicks', async () => {
   const person = await at('/');
   const host = scene.fleet.hosts.find((h) => h.name === 'web-3');
   await inside(host, 'nft', 'insert', 'rule', 'inet', 'sluice', 'input', 'tcp', 'dport', '9999', 'accept');
   await person.see('link', /1 drift/).waitFor();
   await person.see('link', 'web-3').click();
   await person.page.getByText(':9999').first().waitFor();
-  await run('sluice', 'restore', '--netns', host.netns, '--state-dir', host.state);
+  await person.see('button', 'Restore').click();
+  await person.page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
   await person.page.locator('.badge', { hasText: 'proved' }).first().waitFor();
-  assert.ok(person.clicks <= 2, `${person.clicks} clicks`);
+  assert.ok(person.clicks <= 4, `${person.clicks} clicks`);
   assert.doesNotMatch(await inside(host, 'nft', 'list', 'table', 'inet', 'sluice'), /9999/);
+  await person.end();
+});
+
+test('who can reach ssh of the databases, in 3 clicks', async () => {
+  const person = await at('/');
+  await person.see('link', 'Who reaches whom').click();
+  await person.page.getByLabel('Find').fill('ssh db');
+  const row = person.page.getByRole('row', { name: /^admins/ });
+  await row.getByText('allowed').first().waitFor();
+  await person.page
+    .getByRole('row', { name: /^elsewhere/ })
+    .getByText('blocked')
+    .first()
+    .waitFor();
+  assert.ok(person.clicks <= 3, `${person.clicks} clicks`);
   await person.end();
 });
 
