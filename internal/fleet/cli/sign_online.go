@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -74,8 +75,15 @@ func (s *onlineSigner) sign(ctx context.Context, draft string) (*api.Publish, er
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.run(ctx, draft, "--yes"); err != nil {
+	names := is.names()
+	signed, err := s.run(ctx, draft, "--yes")
+	if err != nil {
 		return nil, errors.Join(err, is.undo())
+	}
+	for _, c := range signed.Changed {
+		if !slices.Contains(names, c[1:]) {
+			return nil, fmt.Errorf("%s was changed while draft %s was signed: bundle %d is not published\nhint: look at it in %s, and sluice-controller publish it there", c[1:], draft, signed.Bundle.Number, s.repository)
+		}
 	}
 	r, err := openFleet(s.repository)
 	if err != nil {
@@ -109,9 +117,9 @@ func (s *onlineSigner) unpublished(ctx context.Context) error {
 	return nil
 }
 
-// run is "sluice-controller sign" with more arguments.
+// run is "sluice-controller sign" with more arguments; lists stay as they were signed.
 func (s *onlineSigner) run(ctx context.Context, more ...string) (*signedJSON, error) {
-	args := []string{"sign", "--json", "--dir", s.controller, "--repository", s.repository}
+	args := []string{"sign", "--json", "--offline", "--dir", s.controller, "--repository", s.repository}
 	for _, k := range s.keys {
 		args = append(args, "--key", k)
 	}
