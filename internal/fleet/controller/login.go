@@ -92,7 +92,7 @@ func (c *Controller) fleetFile(ctx context.Context, bundle int64) (*policy.Fleet
 // page is what a browser is shown that logs in; what the page of web is, whoever is logged in.
 var page = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Fleet}}</title>
-<link rel="stylesheet" href="/assets/style.css"></head>
+<link rel="stylesheet" href="/assets/style.css"><link rel="icon" href="/icon.svg"></head>
 <body class="login"><h1>{{.Fleet}}</h1><p>{{.Text}}</p>
 {{if .Link}}<form method="post" action="/login"><input type="hidden" name="link" value="{{.Link}}"><button class="main">Log in</button></form>{{end}}
 </body></html>
