@@ -482,7 +482,7 @@ type FleetExplainQuestion struct {
 		Source      string `json:"source,omitempty,omitzero"`
 		SourcePort  string `json:"source-port,omitempty,omitzero"`
 		State       string `json:"state,omitempty,omitzero"`
-	} `json:"question"`
+	} `json:"question,omitempty,omitzero"`
 
 	// Texts of a draft
 	Texts map[string]string `json:"texts,omitempty,omitzero"`
@@ -605,7 +605,7 @@ type FleetQueryQuestion struct {
 
 		// Verdicts accept, drop or reject
 		Verdicts []string `json:"verdicts,omitempty,omitzero"`
-	} `json:"question"`
+	} `json:"question,omitempty,omitzero"`
 
 	// Texts of a draft
 	Texts map[string]string `json:"texts,omitempty,omitzero"`
@@ -1303,7 +1303,7 @@ type PolicyDifference = json.RawMessage
 // PolicyDraft A policy that is to take the place of the newest bundle's.
 type PolicyDraft struct {
 	// Texts by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file
-	Texts map[string]string `json:"texts"`
+	Texts map[string]string `json:"texts,omitempty,omitzero"`
 }
 
 // PolicyFinding What sluice-controller check --json says of a finding.

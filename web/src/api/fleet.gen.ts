@@ -1122,7 +1122,7 @@ export interface components {
         /** @description A policy that is to take the place of the newest bundle's. */
         PolicyDraft: {
             /** @description by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file */
-            texts: {
+            texts?: {
                 [key: string]: string;
             };
         };
@@ -1451,7 +1451,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description a packet, as the agents' interface has it */
-            question: {
+            question?: {
                 protocol?: string;
                 source?: string;
                 destination?: string;
@@ -1474,7 +1474,7 @@ export interface components {
                 [key: string]: string;
             };
             /** @description which packets, as the agents' interface has it */
-            question: {
+            question?: {
                 service?: string;
                 from?: string;
                 to?: string;
