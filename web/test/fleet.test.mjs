@@ -113,6 +113,59 @@ test('who can reach ssh of the databases, in 3 clicks', async () => {
   await person.end();
 });
 
+test('a roll-out: paused, resumed and stopped by who says why', async () => {
+  const repository = ['--repository', scene.fleet.repository];
+  await controller('sign', '--floor', '1', '--days', '80', '--key', scene.fleet.key, ...repository);
+  await controller('publish', '--not-before', '1h', ...repository);
+  const person = await at('/rollouts');
+  await person.page.locator('main a', { hasText: /undle/ }).first().click();
+  const steer = async (command) => {
+    await person.see('button', command).click();
+    const dialog = person.page.getByRole('dialog');
+    await dialog.getByLabel(/^Why/).fill(`ticket 4711: ${hostile}`);
+    await dialog.getByRole('button', { name: command }).click();
+  };
+  await steer('Pause');
+  await person.page.locator('.badge', { hasText: 'paused' }).waitFor();
+  await person.page.getByText('<script>__told').first().waitFor();
+  await steer('Resume');
+  await person.page.locator('.badge', { hasText: 'paused' }).waitFor({ state: 'detached' });
+  await steer('Halt');
+  await person.page
+    .locator('.badge', { hasText: /halted|revert/ })
+    .first()
+    .waitFor();
+  await person.end();
+});
+
+test('a ban of the fleet: proved on each host, and lifted', async () => {
+  const person = await at('/bans');
+  await person.page.getByLabel('Address, prefix or range').fill('203.0.113.66');
+  await person.see('button', 'Ban', { exact: true }).click();
+  await person.page.getByRole('dialog').getByRole('button', { name: 'Ban' }).click();
+  const row = person.page.getByRole('row', { name: /203\.0\.113\.66/ });
+  await row.getByText('on 5 of 5').waitFor();
+  await row.getByRole('button', { name: 'Lift' }).click();
+  await person.page.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();
+  await row.waitFor({ state: 'detached' });
+  await person.end();
+});
+
+test('the map of the web group, exact, by class', async () => {
+  const person = await at('/map?hosts=role%3Dweb&service=http');
+  await person.page.locator('svg [aria-label^="Germany"][aria-label*="allowed"]').waitFor();
+  await person.page.locator('svg [aria-label^="Japan"][aria-label*="blocked"]').waitFor();
+  await person.end();
+});
+
+test('the log of all hosts, live', async () => {
+  const person = await at('/log');
+  await person.page.getByText('Live.').waitFor();
+  for (const name of ['web-1', 'db-1'])
+    await person.page.locator('[data-row]', { hasText: name }).first().waitFor();
+  await person.end();
+});
+
 test('the audit: who did what, exported, and the chain verified', async () => {
   const person = await at('/admin?tab=audit');
   await person.page.getByLabel('Has').fill('publish');

@@ -141,6 +141,50 @@ test('a customer in a blocked country: found, understood and let in for two hour
   await person.end();
 });
 
+test('a rule of a row of the log: a draft with what it opens', async () => {
+  const person = await at('/log?country=US');
+  await person.page.locator('[data-row]', { hasText: 'US' }).last().click();
+  await person.see('link', 'Make a rule').click();
+  await person.page.locator('.badge', { hasText: 'opens' }).waitFor();
+  await person.page.getByText(/a new rule of input/).waitFor();
+  await person.see('button', 'Drop the changes').click();
+  await person.end();
+});
+
+test('a ban: said before it holds, in force, and lifted', async () => {
+  const person = await at('/bans');
+  await person.page.getByLabel('Address, prefix or range').fill('203.0.113.66');
+  await person.see('button', 'Ban', { exact: true }).click();
+  const dialog = person.page.getByRole('dialog');
+  await dialog.getByText('203.0.113.66').first().waitFor();
+  await dialog.getByLabel(/^Why/).fill('scans');
+  await dialog.getByRole('button', { name: 'Ban' }).click();
+  const row = person.page.getByRole('row', { name: /203\.0\.113\.66/ });
+  await row.getByText('in force').waitFor();
+  await row.getByText('scans').waitFor();
+  assert.match(await sluice(scene.host, 'bans'), /203\.0\.113\.66/);
+  await row.getByRole('button', { name: 'Lift' }).click();
+  await person.page.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();
+  await row.waitFor({ state: 'detached' });
+  assert.doesNotMatch(await sluice(scene.host, 'bans'), /203\.0\.113\.66/);
+  await person.end();
+});
+
+test('a question in one line, whose answer is a link', async () => {
+  const person = await at('/ask');
+  await person.page.getByLabel('In one line').fill('who reaches ssh');
+  await person.page.keyboard.press('Enter');
+  const answer = person.page.getByLabel('Answer');
+  await answer.getByText('office').first().waitFor();
+  await person.page.reload();
+  await answer.getByText('office').first().waitFor();
+  const blocked = scene.clients.find((c) => c.name === 'Japan');
+  await person.page.getByLabel('In one line').fill(`${blocked.ipv4} to http`);
+  await person.page.keyboard.press('Enter');
+  await answer.getByText('default: drop').first().waitFor();
+  await person.end();
+});
+
 test('a server that is away is told, and its return too', async () => {
   const person = await at('/');
   const told = person.page.getByText(/does not answer|is lost/).first();
