@@ -140,10 +140,10 @@ test('a roll-out: paused, resumed and stopped by who says why', async () => {
 
 test('a ban of the fleet: proved on each host, and lifted', async () => {
   const person = await at('/bans');
-  await person.page.getByLabel('Address, prefix or range').fill('203.0.113.66');
+  await person.page.getByLabel('Address, prefix or range').fill('192.0.2.77');
   await person.see('button', 'Ban', { exact: true }).click();
   await person.page.getByRole('dialog').getByRole('button', { name: 'Ban' }).click();
-  const row = person.page.getByRole('row', { name: /203\.0\.113\.66/ });
+  const row = person.page.getByRole('row', { name: /192\.0\.2\.77/ });
   await row.getByText('on 5 of 5').waitFor();
   await row.getByRole('button', { name: 'Lift' }).click();
   await person.page.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();

@@ -142,7 +142,7 @@ test('a customer in a blocked country: found, understood and let in for two hour
 });
 
 test('a rule of a row of the log: a draft with what it opens', async () => {
-  const person = await at('/log?country=US');
+  const person = await at('/log?country=US&service=ssh');
   await person.page.locator('[data-row]', { hasText: 'US' }).last().click();
   await person.see('link', 'Make a rule').click();
   await person.page.locator('.badge', { hasText: 'opens' }).waitFor();
@@ -153,20 +153,20 @@ test('a rule of a row of the log: a draft with what it opens', async () => {
 
 test('a ban: said before it holds, in force, and lifted', async () => {
   const person = await at('/bans');
-  await person.page.getByLabel('Address, prefix or range').fill('203.0.113.66');
+  await person.page.getByLabel('Address, prefix or range').fill('192.0.2.77');
   await person.see('button', 'Ban', { exact: true }).click();
   const dialog = person.page.getByRole('dialog');
-  await dialog.getByText('203.0.113.66').first().waitFor();
+  await dialog.getByText('192.0.2.77').first().waitFor();
   await dialog.getByLabel(/^Why/).fill('scans');
   await dialog.getByRole('button', { name: 'Ban' }).click();
-  const row = person.page.getByRole('row', { name: /203\.0\.113\.66/ });
+  const row = person.page.getByRole('row', { name: /192\.0\.2\.77/ });
   await row.getByText('in force').waitFor();
   await row.getByText('scans').waitFor();
-  assert.match(await sluice(scene.host, 'bans'), /203\.0\.113\.66/);
+  assert.match(await sluice(scene.host, 'bans'), /192\.0\.2\.77/);
   await row.getByRole('button', { name: 'Lift' }).click();
   await person.page.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();
   await row.waitFor({ state: 'detached' });
-  assert.doesNotMatch(await sluice(scene.host, 'bans'), /203\.0\.113\.66/);
+  assert.doesNotMatch(await sluice(scene.host, 'bans'), /192\.0\.2\.77/);
   await person.end();
 });
 
