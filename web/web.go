@@ -25,7 +25,7 @@ var dist embed.FS
 // Policy is the Content-Security-Policy of all that a server of the page answers: nothing from
 // elsewhere, nothing inline, no evaluated text, in nobody's frame, and no text that becomes
 // markup by other ways than the page's own templates.
-const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
+const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types svelte-trusted-html"
 
 // Secure sets the headers of every answer.
 func Secure(h http.Header) {

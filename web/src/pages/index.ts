@@ -2,9 +2,10 @@
 // "/*" has a name of something in its place.
 
 import type { Component } from 'svelte';
-// Both overviews come with the page itself: what one sees first takes few requests.
+// The overviews and the hosts come with the page itself: what one sees first takes few requests.
 import FleetOverview from './overview/Fleet.svelte';
 import HostOverview from './overview/Host.svelte';
+import Hosts from './hosts/Hosts.svelte';
 
 export interface Page {
   path: string;
@@ -29,7 +30,13 @@ export const pages: Page[] = [
     only: 'fleet',
     load: () => Promise.resolve({ default: FleetOverview }),
   },
-  { path: '/hosts', title: 'Hosts', link: true, only: 'fleet', load: () => import('./hosts/Hosts.svelte') },
+  {
+    path: '/hosts',
+    title: 'Hosts',
+    link: true,
+    only: 'fleet',
+    load: () => Promise.resolve({ default: Hosts }),
+  },
   { path: '/hosts/*', title: 'Host', only: 'fleet', load: () => import('./hosts/FleetHost.svelte') },
   { path: '/host', title: 'Host', link: true, only: 'host', load: () => import('./hosts/ThisHost.svelte') },
   { path: '/policy', title: 'Policy', link: true, load: () => import('./policy/Policy.svelte') },
