@@ -1,5 +1,9 @@
 // A question that is asked anew at intervals while the page is seen, with the age of its answer.
 
+import { Failed } from '../api/client';
+
+const heals = 3; // seconds to the next try where the server does not answer
+
 /** What was answered last, when, and why nothing newer is there. */
 export class Asked<T> {
   value = $state.raw<T>();
@@ -9,6 +13,7 @@ export class Asked<T> {
   #ask: (signal: AbortSignal) => Promise<T>;
   #now = new AbortController();
   #timer: ReturnType<typeof setInterval> | undefined;
+  #heals: ReturnType<typeof setTimeout> | undefined;
 
   /** Asks at once, and each so many seconds; 0 asks once. */
   constructor(ask: (signal: AbortSignal) => Promise<T>, seconds = 0) {
@@ -22,6 +27,7 @@ export class Asked<T> {
 
   /** Asks anew; the latest question wins. */
   async again(): Promise<void> {
+    clearTimeout(this.#heals);
     this.#now.abort();
     const mine = (this.#now = new AbortController());
     this.busy = true;
@@ -32,7 +38,10 @@ export class Asked<T> {
       this.at = Date.now();
       this.error = '';
     } catch (error) {
-      if (!mine.signal.aborted) this.error = error instanceof Error ? error.message : String(error);
+      if (mine.signal.aborted) return;
+      this.error = error instanceof Error ? error.message : String(error);
+      if (error instanceof Failed && error.status === 0)
+        this.#heals = setTimeout(() => void this.again(), heals * 1000);
     } finally {
       if (mine === this.#now) this.busy = false;
     }
@@ -40,6 +49,7 @@ export class Asked<T> {
 
   stop() {
     clearInterval(this.#timer);
+    clearTimeout(this.#heals);
     this.#now.abort();
   }
 }
