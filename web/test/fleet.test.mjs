@@ -188,7 +188,10 @@ test('a controller that is away is told, and its return too', async () => {
   await told.waitFor();
   const again = is.again(scene.fleet.netns);
   await again.start();
-  await told.waitFor({ state: 'detached' });
-  await again.stop();
+  try {
+    await told.waitFor({ state: 'detached' });
+  } finally {
+    await again.stop(); // else nothing ends
+  }
   await person.end();
 });
