@@ -13,8 +13,8 @@ import (
 // doctorEvery is how often a host of a fleet is examined, each at a time of its own.
 const doctorEvery = time.Hour
 
-// tellFindings has the fleet be told what is wrong with the host, until the namespace ends. Only
-// what it is told by is examined: an hour in which the host is of no fleet costs nothing.
+// tellFindings has the fleet be told what is wrong with the host, until the namespace ends. A host
+// that is in no fleet is not examined.
 func (s *space) tellFindings() {
 	for {
 		select {

@@ -390,7 +390,7 @@ type Message struct {
 	// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
 	LiveApplied *LiveApplied `json:"live-applied,omitempty"`
 
-	// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as it is told.
+	// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as each pace allows.
 	Pace *Pace `json:"pace,omitempty"`
 
 	// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file lets the fleet ask them.
@@ -428,7 +428,7 @@ type Order struct {
 	Revision int64 `json:"revision,omitempty,omitzero"`
 }
 
-// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as it is told.
+// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as each pace allows.
 type Pace struct {
 	// Cancel nobody waits for it any more
 	Cancel bool `json:"cancel,omitempty,omitzero"`
