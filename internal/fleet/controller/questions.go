@@ -167,7 +167,7 @@ func (c *Controller) next(ctx context.Context, q *question) (*wire.Piece, error)
 	select {
 	case p := <-q.pieces:
 		if !p.Last {
-			c.pace(q, &wire.Pace{Id: q.id, Pieces: 1})
+			c.hub.Pace(q.host, wire.Pace{Id: q.id, Pieces: 1})
 		}
 		return p, nil
 	case <-ctx.Done():
@@ -182,17 +182,11 @@ func (c *Controller) next(ctx context.Context, q *question) (*wire.Piece, error)
 	}
 }
 
-func (c *Controller) pace(q *question, p *wire.Pace) {
-	if message, err := wire.Encode(&wire.Message{Pace: p}); err == nil {
-		c.hub.Question(q.host, message)
-	}
-}
-
 // drop ends a question, whatever of its answer is still to come.
 func (c *Controller) drop(q *question, whole bool) {
 	c.questions.forget(q, whole)
 	if !whole {
-		c.pace(q, &wire.Pace{Id: q.id, Cancel: true})
+		c.hub.Pace(q.host, wire.Pace{Id: q.id, Cancel: true})
 	}
 }
 

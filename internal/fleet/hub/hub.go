@@ -86,7 +86,7 @@ type seat struct {
 	writing bool
 	live    [][]byte // in their order
 	follows bool     // what is told to all by LiveAll
-	asked   [][]byte // in their order
+	asked   []*asked // in their order
 }
 
 // Serve is the life of a stream, of the host that its certificate names. It returns why the
@@ -301,17 +301,37 @@ func (s *seat) take() []byte {
 		}
 		return message
 	}
-	if len(s.asked) > 0 {
-		message := s.asked[0]
+	for len(s.asked) > 0 {
+		is := s.asked[0]
 		s.asked = s.asked[1:]
-		return message
+		if message := is.encoded(); message != nil {
+			return message
+		}
 	}
 	s.writing = false
 	return nil
 }
 
-// mostAsked is how many questions, and words on how their answers go on, wait for an agent.
+// mostAsked is how many questions, and paces of their answers, wait for an agent before it is
+// asked no more.
 const mostAsked = 256
+
+// asked is a question, or how the answer to one goes on.
+type asked struct {
+	question []byte
+	pace     wire.Pace // where there is no question
+}
+
+func (a *asked) encoded() []byte {
+	if a.question != nil {
+		return a.question
+	}
+	message, err := wire.Encode(&wire.Message{Pace: &a.pace})
+	if err != nil {
+		return nil // it is of no question
+	}
+	return message
+}
 
 // Question tells a host what it is asked, behind all else, in the order of the calls. It says
 // whether the host is connected and keeps up.
@@ -325,9 +345,29 @@ func (h *Hub) Question(host string, message []byte) bool {
 	if len(s.asked) >= mostAsked {
 		return false
 	}
-	s.asked = append(s.asked, message)
+	s.asked = append(s.asked, &asked{question: message})
 	s.wake()
 	return true
+}
+
+// Pace tells a host how the answer to a question goes on, behind the question. It always has
+// room: what waits of one question is one message.
+func (h *Hub) Pace(host string, p wire.Pace) {
+	s := h.seat(host)
+	if s == nil {
+		return
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, is := range s.asked {
+		if is.question == nil && is.pace.Id == p.Id {
+			is.pace.Pieces = min(is.pace.Pieces+p.Pieces, wire.Pieces)
+			is.pace.Cancel = is.pace.Cancel || p.Cancel
+			return
+		}
+	}
+	s.asked = append(s.asked, &asked{pace: p})
+	s.wake()
 }
 
 // mostLive is how many messages of bans and allows wait for an agent.

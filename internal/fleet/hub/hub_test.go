@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -656,4 +657,44 @@ func TestManyAgents(t *testing.T) {
 	if joined, left := strings.Count(told.all(), " joined"), strings.Count(told.all(), " left"); joined != 2*agents || left != joined {
 		t.Errorf("%d joined and %d left", joined, left)
 	}
+}
+
+// TestPacesHaveRoom: how an answer goes on, or that nobody waits for it, reaches an agent behind
+// however many questions, in one message a question.
+func TestPacesHaveRoom(t *testing.T) {
+	t.Parallel()
+	inTime(t, func(t *testing.T, h *Hub, _ *told, dial func(string) agent) {
+		c := dial("web-1")
+		hello(t, c.Conn, "a")
+		synctest.Wait()
+		asks := func(id int64) bool {
+			text, err := wire.Encode(&wire.Message{Question: &wire.Question{Id: id, Method: http.MethodGet, Path: "/v1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h.Question("web-1", text)
+		}
+		id := int64(1)
+		for asks(id) { // none of which it reads
+			synctest.Wait()
+			id++
+		}
+		for range 1000 {
+			h.Pace("web-1", wire.Pace{Id: 1, Pieces: 1})
+		}
+		h.Pace("web-1", wire.Pace{Id: 2, Cancel: true})
+		h.Pace("web-9", wire.Pace{Id: 2, Cancel: true})
+		var told []wire.Pace
+		for m := range listen(c.Conn) {
+			if m.Pace == nil {
+				continue
+			}
+			if told = append(told, *m.Pace); m.Pace.Id == 2 {
+				break
+			}
+		}
+		if want := []wire.Pace{{Id: 1, Pieces: wire.Pieces}, {Id: 2, Cancel: true}}; !slices.Equal(told, want) {
+			t.Errorf("it is told %+v", told)
+		}
+	})
 }
