@@ -1,6 +1,8 @@
 // Edits of a policy's text change what they are about, and leave the rest as it is.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { CompletionContext } from '@codemirror/autocomplete';
+import { EditorState } from '@codemirror/state';
 import { createServer } from 'vite';
 
 const vite = await createServer({
@@ -11,7 +13,7 @@ const vite = await createServer({
 after(() => vite.close());
 const edit = await vite.ssrLoadModule('/src/lib/policyText.ts');
 const { read } = await vite.ssrLoadModule('/src/pages/ask/line.ts');
-const { placeOf } = await vite.ssrLoadModule('/src/lib/completion.ts');
+const { complete, placeOf } = await vite.ssrLoadModule('/src/lib/completion.ts');
 
 const policy = `# The shop.
 version: 1
@@ -146,4 +148,28 @@ test('a place knows the keys above it', () => {
     ['input:\n  de', ['input']],
   ])
     assert.deepEqual(placeOf(text).path, path, JSON.stringify(text));
+});
+
+test('each kind of file is completed by its own keys, and services by all that are known', () => {
+  /** What is offered behind a text. */
+  const offered = (text) => {
+    const context = new CompletionContext(EditorState.create({ doc: text }), text.length, true);
+    const found = complete(context, { sets: [], zones: [], services: [] });
+    return found?.options.map((o) => o.label) ?? [];
+  };
+  const fleet = 'version: 1\nfleet: shop\nparts: [parts/*.yaml]\n';
+  for (const [text, has, hasNot] of [
+    ['version: 1\n', 'input', 'roll-out'],
+    [fleet, 'roll-out', 'input'],
+    [`${fleet}access:\n  - `, 'role', 'from'],
+    [`${fleet}access:\n  - role: `, 'operator', 'drop'],
+    [`${fleet}signing: `, 'controller', 'drop'],
+    ['version: 1\nfleet: fleet.yaml\nhost: web-1\n', 'members', 'roll-out'],
+    ['input:\n  rules:\n    - allow ', 'wireguard', 'drop'],
+    ['services:\n  web: [', 'https', 'input'],
+  ]) {
+    const all = offered(text);
+    assert.ok(all.includes(has), `${JSON.stringify(text)}: no ${has} in ${all}`);
+    assert.ok(!all.includes(hasNot), `${JSON.stringify(text)}: ${hasNot}`);
+  }
 });

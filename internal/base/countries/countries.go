@@ -1,7 +1,7 @@
 // Package countries has the English names of countries and regions, by the codes of ISO
 // 3166-1. They are those of Unicode's CLDR as golang.org/x/text has them, whose package
-// display brings the names of all languages: two megabytes of a program. Callers: geo,
-// and policy for a hint.
+// display brings the names of all languages: two megabytes of a program. AN has its own,
+// since it was withdrawn and country data still name it. Callers: geo, and policy for a hint.
 package countries
 
 import (

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -29,7 +30,7 @@ func (o operator) Map(w http.ResponseWriter, r *http.Request) {
 			return nil, err
 		}
 		if len(found.Of) == 0 {
-			return nil, wrong("no host is asked about")
+			return nil, wrong("%s selects no host of the fleet", cmp.Or(asked.Hosts, "the policy"))
 		}
 		out := &api.FleetMap{Bundle: is.manifest.Number, Classes: []api.FleetMapClass{}, Countries: []api.FleetPlace{}}
 		seen := notes{}

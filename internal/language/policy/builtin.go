@@ -117,6 +117,14 @@ func Builtin() []*Service {
 	return out
 }
 
+func builtinNames() []string {
+	out := make([]string, len(builtinServices))
+	for i, b := range builtinServices {
+		out[i] = b.name
+	}
+	return out
+}
+
 func builtinNamed(name string) *Service {
 	for i, b := range builtinServices {
 		if b.name == name {

@@ -188,7 +188,7 @@ var shapes = []*source.Shape{
 	{Name: "service", What: "a service", Doc: "What a service is on the wire: one word or a list of them.", Text: source.AnyText(), List: "service-word", Examples: []string{"proto/112", "[tcp/80, tcp/443, udp/443]"}},
 	{
 		Name: "service-word", What: "a service", Doc: "`tcp`, `udp` or `sctp` with a port or a range of ports behind a slash or without, `icmp` or `icmp NAME`, `proto/NUMBER`, or the name of another service.",
-		Text: source.AnyText(), Examples: []string{"tcp/80", "udp/6000-6100", "icmp echo-request", "proto/112", "ssh"},
+		Text: &source.Scalar{JSON: "string", Known: builtinNames()}, Examples: []string{"tcp/80", "udp/6000-6100", "icmp echo-request", "proto/112", "ssh"},
 	},
 	{Name: "bans", What: "bans", Doc: "Names of sets, or addresses.", Text: source.AnyText(), List: "ban", Null: true, Examples: []string{"[banned, 192.0.2.0/24]"}},
 	{Name: "ban", What: "a ban", Doc: "The name of a set, an address, a prefix or a range.", Text: source.Matching(`^([A-Za-z][A-Za-z0-9_-]{0,47}|[0-9A-Fa-f:./-]+)$`), Examples: []string{"banned", "192.0.2.0/24"}},

@@ -55,6 +55,7 @@ type Scalar struct {
 	JSON    string // JSON type: string, integer, boolean
 	Pattern string
 	Enum    []string
+	Known   []string // of any text those that mean something already, which editors offer
 }
 
 // Key is one known key of a mapping.

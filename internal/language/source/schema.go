@@ -132,6 +132,9 @@ func (t *Scalar) schema() object {
 	if types[0] == "integer" && t.Enum == nil {
 		out = append(out, member{"minimum", 1})
 	}
+	if t.Known != nil {
+		out = append(out, member{"examples", t.Known})
+	}
 	return out
 }
 

@@ -8,6 +8,11 @@ import type { Names } from './policyText';
 
 interface Schema {
   $ref?: string;
+  if?: Schema; // tells kinds of files by keys at their top
+  then?: Schema;
+  else?: Schema;
+  required?: string[];
+  examples?: string[];
   description?: string;
   type?: string;
   enum?: string[];
@@ -17,6 +22,13 @@ interface Schema {
   anyOf?: Schema[];
 }
 const definitions = schema.$defs as unknown as Record<string, Schema>;
+
+/** What a file is by the keys at its top: the fleet's own, one of a host in it, or a policy. */
+function kind(text: string): Schema {
+  let s = schema as unknown as Schema;
+  while (s.if) s = s.if.required!.every((key) => new RegExp(`^${key}:`, 'm').test(text)) ? s.then! : s.else!;
+  return s;
+}
 
 /** All forms that a part of the schema allows. */
 function forms(s: Schema): Schema[] {
@@ -101,7 +113,7 @@ const clauses: Record<string, string> = {
   ipv4: '',
   ipv6: '',
 };
-const built = 'ssh http https dns smtp smtps submission imap imaps ping ntp'.split(' ');
+const built = definitions['service-word']!.examples!;
 
 function ofRule(rest: string, section: string, names: Names): Completion[] {
   const said = rest.replace(/\S*$/, '').trimEnd();
@@ -139,7 +151,7 @@ export function complete(context: CompletionContext, names: Names): CompletionRe
     options.push(...names.sets.map((label) => ({ label, type: 'variable', detail: 'set' })));
   else if (key === 'default')
     options.push(...['allow', 'drop', 'reject'].map((label) => ({ label, type: 'keyword' })));
-  let at = forms({ $ref: '#/$defs/policy' });
+  let at = forms(kind(context.state.doc.toString()));
   for (const p of path) at = step(at, p);
   const atKey = /^[\w-]*$/.test(rest);
   const seen = new Set<string>();
@@ -149,7 +161,7 @@ export function complete(context: CompletionContext, names: Names): CompletionRe
       seen.add(label);
       options.push({ label, apply: `${label}: `, info: of.description, type: 'property', boost: -1 });
     }
-    for (const label of s.enum ?? [])
+    for (const label of [...(s.enum ?? []), ...(s.examples ?? [])])
       if (!seen.has(label)) {
         seen.add(label);
         options.push({ label, type: 'constant' });

@@ -30,5 +30,6 @@ const names = new Intl.DisplayNames('en', { type: 'region', fallback: 'code' });
 
 /** The English name of a code, as Unicode's CLDR has it and the commands print it. */
 export function countryName(code: string): string {
+  if (code === 'AN') return 'Netherlands Antilles'; // withdrawn, still in country data; Intl says Curaçao
   return /^[A-Z]{2}$/.test(code) ? (names.of(code) ?? code) : code;
 }
