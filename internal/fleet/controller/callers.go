@@ -17,6 +17,7 @@ import (
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/store"
 	"sluice/internal/fleet/wire"
+	"sluice/internal/language/policy"
 	"sluice/internal/system/kernel/peer"
 )
 
@@ -32,6 +33,15 @@ type caller struct {
 	program bool    // it is a token
 	makers  []string
 	expires time.Time
+}
+
+// principal is who waits behind themselves, and has a share of what there is, however many tokens
+// or sessions they have; "" on the socket.
+func (who caller) principal() string {
+	if who.session == "" {
+		return ""
+	}
+	return policy.WhoKey(who.Who)
 }
 
 // grant is a role for some hosts, nil being all.

@@ -89,3 +89,19 @@ func TestWhatTheDocumentDoesNotAllow(t *testing.T) {
 		}
 	}
 }
+
+// TestPrincipal: who has several tokens or sessions is one, and others are others.
+func TestPrincipal(t *testing.T) {
+	t.Parallel()
+	erika := caller{Who: "user:erika@example.net", session: "1"}
+	for is, same := range map[*caller]bool{
+		{Who: "user:Erika@Example.net", session: "2"}:  true,
+		{Who: "user:otto@example.net", session: "1"}:   false,
+		{Who: "token:erika@example.net", session: "3"}: false,
+		{Who: "user:erika@example.net"}:                false,
+	} {
+		if (is.principal() == erika.principal()) != same {
+			t.Errorf("%+v: %q", is, is.principal())
+		}
+	}
+}

@@ -104,6 +104,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.applied.init()
 	c.driver.init()
 	c.questions.init()
+	c.verifying.turns = judge.NewTurns()
 	c.events.init(rand.Text()[:8])
 	c.meter.init()
 	c.noticing.init(o.Notices)

@@ -24,7 +24,7 @@ const eventEvery = 500 * time.Millisecond
 const (
 	mostEvents  = 4096 // that are kept for who comes again, or is slow
 	mostStreams = 200  // that are open at once
-	mostOfOne   = 10   // of one token or session
+	mostOfOne   = 10   // of one principal
 )
 
 // Streams are written to within eventWrite; each eventBeat shows that they live, and whether
@@ -42,7 +42,7 @@ type events struct {
 	last   int64
 	kept   []event // the newest, up to last
 	more   chan struct{}
-	open   map[string]int // streams, by what their callers have shown
+	open   map[string]int // streams, by principal
 	ended  chan struct{}
 	once   sync.Once           // of it
 	hosts  map[string]api.Host // as they were told of
@@ -185,40 +185,40 @@ func (e *events) behind(n int64) ([]event, bool) {
 	return e.kept[int64(len(e.kept))-since:], true
 }
 
-// begin begins a stream of what somebody has shown.
-func (e *events) begin(session string) bool {
+// begin begins a stream of a principal.
+func (e *events) begin(principal string) bool {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	all := 0
 	for _, n := range e.open {
 		all += n
 	}
-	if all >= mostStreams || session != "" && e.open[session] >= mostOfOne {
+	if all >= mostStreams || principal != "" && e.open[principal] >= mostOfOne {
 		return false
 	}
-	e.open[session]++
+	e.open[principal]++
 	return true
 }
 
 // end ends all streams.
 func (e *events) end() { e.once.Do(func() { close(e.ended) }) }
 
-func (e *events) leave(session string) {
+func (e *events) leave(principal string) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	if e.open[session]--; e.open[session] == 0 {
-		delete(e.open, session)
+	if e.open[principal]--; e.open[principal] == 0 {
+		delete(e.open, principal)
 	}
 }
 
 // Events is the stream of them.
 func (o operator) Events(w http.ResponseWriter, r *http.Request, params api.EventsParams) {
 	who, e := as(r), &o.events
-	if !e.begin(who.session) {
+	if !e.begin(who.principal()) {
 		busy(w, fmt.Sprintf("%s has %d streams of events open, or there are %d in all", who.Who, mostOfOne, mostStreams))
 		return
 	}
-	defer e.leave(who.session)
+	defer e.leave(who.principal())
 	w = lasting{w, eventWrite}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{})

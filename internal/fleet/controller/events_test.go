@@ -122,21 +122,27 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsAreBounded: nobody has more streams than some, and who is slow is told so.
+// TestEventsAreBounded: nobody has more streams than some, by several tokens neither, and who is
+// slow is told so.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
 	token, _, err := f.access(f.client, "ci", api.Viewer, "")
 	ok(t, err)
 	c := f.elsewhere(token)
+	second, _, err := f.access(f.client, "CI", api.Viewer, "")
+	ok(t, err)
+	again := f.elsewhere(second)
 	var open []*reads
-	for range mostOfOne {
-		s := f.events(c, "")
+	for i := range mostOfOne {
+		s := f.events([]*api.Client{c, again}[i%2], "")
 		f.until("it is open", func() bool { return len(s.all("reset")) == 1 })
 		open = append(open, s)
 	}
-	if err := c.Events(t.Context(), "", func(api.Event) error { return errors.New("it is open") }); kind(err) != wire.KindBusy {
-		t.Errorf("one more: %v", err)
+	for _, c := range []*api.Client{c, again} {
+		if err := c.Events(t.Context(), "", func(api.Event) error { return errors.New("it is open") }); kind(err) != wire.KindBusy {
+			t.Errorf("one more: %v", err)
+		}
 	}
 	open[0].end()
 	f.until("it is left", func() bool {

@@ -14,7 +14,7 @@ import (
 
 // How much is asked on the port of people and programs, in requests a second, and at once.
 const (
-	callerRate, callerBurst     = 100, 300 // by one token or session
+	callerRate, callerBurst     = 100, 300 // by one principal
 	strangerRate, strangerBurst = 5, 50    // that were refused, from one address
 )
 

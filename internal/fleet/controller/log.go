@@ -33,33 +33,33 @@ const (
 	logRowsPerTick = mostLogRows / int(time.Second/logEvery)
 )
 
-// logs are the streams that are open, by what their callers have shown.
+// logs are the streams that are open, by principal.
 type logs struct {
 	mutex sync.Mutex
 	open  map[string]int
 	all   int
 }
 
-func (l *logs) begin(session string) bool {
+func (l *logs) begin(principal string) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.all >= mostLogs || session != "" && l.open[session] >= mostLogsOfOne {
+	if l.all >= mostLogs || principal != "" && l.open[principal] >= mostLogsOfOne {
 		return false
 	}
 	if l.open == nil {
 		l.open = map[string]int{}
 	}
-	l.open[session]++
+	l.open[principal]++
 	l.all++
 	return true
 }
 
-func (l *logs) end(session string) {
+func (l *logs) end(principal string) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.all--
-	if l.open[session]--; l.open[session] == 0 {
-		delete(l.open, session)
+	if l.open[principal]--; l.open[principal] == 0 {
+		delete(l.open, principal)
 	}
 }
 
@@ -80,14 +80,14 @@ type merged struct {
 func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogParams) {
 	who := as(r)
 	_, err := who.hosts(params.Hosts)
-	if err == nil && !o.logs.begin(who.session) {
+	if err == nil && !o.logs.begin(who.principal()) {
 		err = &wire.Failure{Text: fmt.Sprintf("%s reads %d logs of the fleet, or %d are read in all", who.Who, mostLogsOfOne, mostLogs), Kind: wire.KindBusy}
 	}
 	if err != nil {
 		o.done(w, nil, err)
 		return
 	}
-	defer o.logs.end(who.session)
+	defer o.logs.end(who.principal())
 	m := &merged{o: o, asks: url.Values{"follow": {"true"}}, rows: make(chan []byte, logWaits), asked: map[string]context.CancelFunc{}, never: map[string]bool{}}
 	for name, value := range map[string]string{"source": params.Source, "country": params.Country, "line": params.Line, "service": params.Service} {
 		if value != "" {

@@ -158,7 +158,7 @@ func (o operator) judged(w http.ResponseWriter, r *http.Request, who caller, tex
 		return nil, unpermitted("%s has the role %s for hosts of %s alone, and asks about no other %s", as(r).Who, as(r).Role, as(r).Hosts, m.FleetFile.Path)
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(judge.Longest + answerTime)) // the socket has none
-	ctx, leave, err := o.judge.Turn(r.Context(), who.Who+"\x00"+who.session)
+	ctx, leave, err := o.judge.Turn(r.Context(), cmp.Or(who.principal(), who.Who))
 	if err != nil {
 		return nil, unjudged(err)
 	}

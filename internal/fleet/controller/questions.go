@@ -19,7 +19,7 @@ import (
 const (
 	mostQuestions = 256 // by people and programs
 	mostOfHost    = 8
-	mostOfCaller  = 32 // by one token or session
+	mostOfCaller  = 32 // by one principal
 )
 
 // questions are those that hosts have not answered whole.
@@ -32,11 +32,11 @@ type questions struct {
 
 // question is one.
 type question struct {
-	host, session string
-	id            int64
-	pieces        chan *wire.Piece // as many as may be under way
-	gone          chan struct{}    // the stream has ended, or the host has broken the rules
-	once          sync.Once        // of gone
+	host, principal string
+	id              int64
+	pieces          chan *wire.Piece // as many as may be under way
+	gone            chan struct{}    // the stream has ended, or the host has broken the rules
+	once            sync.Once        // of gone
 }
 
 func (q *question) end() { q.once.Do(func() { close(q.gone) }) }
@@ -44,7 +44,7 @@ func (q *question) end() { q.once.Do(func() { close(q.gone) }) }
 func (qs *questions) init() { qs.of, qs.late = map[int64]*question{}, map[string]int{} }
 
 // begin takes a place for a question.
-func (qs *questions) begin(host, session string) (*question, error) {
+func (qs *questions) begin(host, principal string) (*question, error) {
 	qs.mutex.Lock()
 	defer qs.mutex.Unlock()
 	ofHost, ofOne := 0, 0
@@ -52,7 +52,7 @@ func (qs *questions) begin(host, session string) (*question, error) {
 		if q.host == host {
 			ofHost++
 		}
-		if session != "" && q.session == session {
+		if principal != "" && q.principal == principal {
 			ofOne++
 		}
 	}
@@ -64,13 +64,13 @@ func (qs *questions) begin(host, session string) (*question, error) {
 	case len(qs.of) >= mostQuestions:
 		return nil, &wire.Failure{Text: fmt.Sprintf("hosts are answering %d questions already", len(qs.of)), Kind: wire.KindBusy}
 	}
-	return qs.add(host, session), nil
+	return qs.add(host, principal), nil
 }
 
 // add is called with the mutex.
-func (qs *questions) add(host, session string) *question {
+func (qs *questions) add(host, principal string) *question {
 	qs.last++
-	q := &question{host: host, session: session, id: qs.last, pieces: make(chan *wire.Piece, wire.Pieces), gone: make(chan struct{})}
+	q := &question{host: host, principal: principal, id: qs.last, pieces: make(chan *wire.Piece, wire.Pieces), gone: make(chan struct{})}
 	qs.of[q.id] = q
 	return q
 }
@@ -225,7 +225,7 @@ func (o operator) askHost(w http.ResponseWriter, r *http.Request) {
 	}
 	var q *question
 	if err == nil {
-		q, err = o.questions.begin(host, who.session)
+		q, err = o.questions.begin(host, who.principal())
 	}
 	if err != nil {
 		o.done(w, nil, err)

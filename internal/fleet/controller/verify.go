@@ -1,18 +1,19 @@
 package controller
 
 import (
+	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"sluice/internal/fleet/api"
+	"sluice/internal/fleet/judge"
 	"sluice/internal/fleet/store"
 )
 
 // verifying is the last look at the whole audit.
 type verifying struct {
-	mutex sync.Mutex // of who looks
-	head  string     // that it was asked for
+	turns *judge.Turns
+	head  string // that it was asked for
 	last  api.AuditVerified
 }
 
@@ -33,18 +34,25 @@ func (o operator) VerifyAudit(w http.ResponseWriter, r *http.Request, params api
 		}
 		kept = append(kept, head)
 	}
-	is := &o.verifying
-	is.mutex.Lock()
-	defer is.mutex.Unlock()
-	if since := o.Now().Sub(is.last.At); is.last.Head == "" || is.head != params.Head || since > verifyAgain || since < 0 {
+	out, err := o.verifying.look(r.Context(), o, as(r), params.Head, kept)
+	o.done(w, out, err)
+}
+
+// look reads all of it where nobody has of late.
+func (is *verifying) look(ctx context.Context, o operator, who caller, asked string, kept []store.Head) (out api.AuditVerified, err error) {
+	leave, err := is.turns.Take(ctx, who.principal())
+	if err != nil {
+		return out, err
+	}
+	defer leave()
+	if since := o.Now().Sub(is.last.At); is.last.Head == "" || is.head != asked || since > verifyAgain || since < 0 {
 		at := o.Now().UTC()
-		found, err := o.Store.Verify(r.Context(), kept...)
+		found, err := o.Store.Verify(ctx, kept...)
 		o.answered(err)
 		if err != nil {
-			o.done(w, nil, err)
-			return
+			return out, err
 		}
-		is.head, is.last = params.Head, api.AuditVerified{At: at, Entries: found.Entries, Head: found.Head.String(), Whole: len(found.Findings) == 0, Findings: []string{}}
+		is.head, is.last = asked, api.AuditVerified{At: at, Entries: found.Entries, Head: found.Head.String(), Whole: len(found.Findings) == 0, Findings: []string{}}
 		if found.Floor.Seq > 0 {
 			is.last.Floor = found.Floor.String()
 		}
@@ -55,5 +63,5 @@ func (o operator) VerifyAudit(w http.ResponseWriter, r *http.Request, params api
 			is.last.Findings = append(is.last.Findings, f.What)
 		}
 	}
-	o.done(w, is.last, nil)
+	return is.last, nil
 }

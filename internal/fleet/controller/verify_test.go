@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -32,6 +34,14 @@ func TestVerifyAudit(t *testing.T) {
 	if is, err := f.client.VerifyAudit(t.Context(), seq+":"+strings.Repeat("0", 64)); err != nil || is.Whole || !strings.Contains(strings.Join(is.Findings, " "), "somebody kept it") {
 		t.Errorf("another head: %+v, %v", is, err)
 	}
+	leave, err := f.controller.verifying.turns.Take(t.Context(), "token:other")
+	ok(t, err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.controller.verifying.look(gone, operator{f.controller}, caller{}, "", nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has gone waits: %v", err)
+	}
+	leave()
 	f.tamper(`update audit set who = 'user:eve' where seq = 2`)
 	is, err = f.client.VerifyAudit(t.Context(), kept)
 	if err != nil || is.Whole || is.BrokenAt != 2 || !strings.Contains(is.Findings[0], "entry 2 was changed") {

@@ -114,7 +114,7 @@ func (c *Controller) identified(strangers *limits, next http.Handler) http.Handl
 			wire.Fail(w, f)
 			return err
 		}
-		if !callers.get(who.session).Allow() {
+		if !callers.get(who.principal()).Allow() {
 			busy(w, fmt.Sprintf("%s asks more than %d times a second", who.Who, callerRate))
 			return nil
 		}

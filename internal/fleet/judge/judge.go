@@ -25,9 +25,8 @@ type Judge struct {
 	sources *engine.Sources
 	facts   *classes.Facts
 	lists   string
-	slot    chan struct{} // of who is judged for
-	callers callers
-	read    []*reading // the last ones, the newest last; of who has the slot
+	turns   *Turns
+	read    []*reading // the last ones, the newest last; of whose turn it is
 	kept    kept
 	atlases atlases
 	asked   asked
@@ -45,7 +44,7 @@ type Options struct {
 
 // New is a judge.
 func New(o Options) *Judge {
-	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, slot: make(chan struct{}, 1)}
+	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, turns: NewTurns()}
 	j.facts = classes.NewFacts(func(name string) (host.Facts, error) {
 		text, err := o.Facts(name)
 		if err != nil {

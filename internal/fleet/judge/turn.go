@@ -21,66 +21,68 @@ func (e *BusyError) Error() string {
 	return "other questions about policies are answered first; ask again"
 }
 
-// callers are who is judged for, or waits for it: each once.
-type callers struct {
-	mutex sync.Mutex
-	of    map[string]chan struct{}
-}
-
-// Turn waits until a caller may be judged for, behind what they asked before, and leave says
-// that it is done. The context ends after Longest, by a *BusyError.
+// Turn waits until a caller may be judged for, and leave says that it is done. The context ends
+// after Longest, by a *BusyError.
 func (j *Judge) Turn(ctx context.Context, caller string) (turn context.Context, leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Longest, &BusyError{judged: true})
-	late := func() error {
+	end, err := j.turns.Take(ctx, caller)
+	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return &BusyError{}
+			err = &BusyError{}
 		}
-		return context.Cause(ctx)
+		cancel()
+		return nil, nil, err
 	}
+	return ctx, func() { cancel(); end() }, nil
+}
+
+// Turns are of callers, one of whom at a time does what takes long.
+type Turns struct {
+	slot  chan struct{}
+	mutex sync.Mutex
+	of    map[string]chan struct{} // who does it, or waits for it: each once
+}
+
+// NewTurns are those of nobody yet.
+func NewTurns() *Turns { return &Turns{slot: make(chan struct{}, 1), of: map[string]chan struct{}{}} }
+
+// Take waits for a caller's turn, behind what they asked before, and leave ends it. The error is
+// why the context has ended.
+func (t *Turns) Take(ctx context.Context, caller string) (leave func(), err error) {
 	mine := make(chan struct{})
 	for {
-		before := j.callers.begin(caller, mine)
+		before := t.begin(caller, mine)
 		if before == nil {
 			break
 		}
 		select {
 		case <-before:
 		case <-ctx.Done():
-			cancel()
-			return nil, nil, late()
+			return nil, context.Cause(ctx)
 		}
 	}
 	end := func() {
-		cancel()
-		j.callers.end(caller)
+		t.mutex.Lock()
+		defer t.mutex.Unlock()
+		delete(t.of, caller)
 		close(mine)
 	}
 	select {
-	case j.slot <- struct{}{}:
-		return ctx, func() { <-j.slot; end() }, nil
+	case t.slot <- struct{}{}:
+		return func() { <-t.slot; end() }, nil
 	case <-ctx.Done():
-		err := late()
 		end()
-		return nil, nil, err
+		return nil, context.Cause(ctx)
 	}
 }
 
-// begin has a caller be judged for until mine is closed, or gives what was begun before.
-func (c *callers) begin(caller string, mine chan struct{}) (before <-chan struct{}) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if is, busy := c.of[caller]; busy {
+// begin has a caller take their turn until mine is closed, or gives what was begun before.
+func (t *Turns) begin(caller string, mine chan struct{}) (before <-chan struct{}) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if is, busy := t.of[caller]; busy {
 		return is
 	}
-	if c.of == nil {
-		c.of = map[string]chan struct{}{}
-	}
-	c.of[caller] = mine
+	t.of[caller] = mine
 	return nil
-}
-
-func (c *callers) end(caller string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	delete(c.of, caller)
 }
