@@ -28,6 +28,7 @@ var private = map[string]bool{
 	"POST /v1/namespaces/{namespace}/entries":       true,
 	"POST /v1/namespaces/{namespace}/entries/watch": true,
 	"POST /v1/namespaces/{namespace}/top":           true,
+	"POST /v1/namespaces/{namespace}/lists/plan":    true, // whose connections it would cut
 }
 
 // userName is the name of a caller.

@@ -71,6 +71,7 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
+	"POST /v1/namespaces/{namespace}/lists/plan":              {read, large},
 	"POST /v1/namespaces/{namespace}/countries/update":        {change, small},
 	"POST /v1/namespaces/{namespace}/countries/undo":          {change, 0},
 	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
@@ -269,6 +270,20 @@ func (s *server) Rollback(_ http.ResponseWriter, r *http.Request, _ string) {
 // Plan says what an apply would do.
 func (s *server) Plan(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "plan", func(q *request, in api.PlanRequest) error { return q.asBuilt(in.Building) })
+}
+
+// PlanList says what would come of a live list that the controller has not given yet.
+func (s *server) PlanList(_ http.ResponseWriter, r *http.Request, _ string) {
+	q := of(r)
+	in, err := sent[api.PlanListRequest](q)
+	if err == nil && in.Gzip == nil {
+		err = refused(api.BadRequest, "gzip is to have the list")
+	}
+	if err != nil {
+		q.answer(q.w, r).End(nil, err)
+		return
+	}
+	q.worked("takeLists", engine.Refreshing{DryRun: true, Given: []engine.GivenList{{Name: in.List, Gzip: in.Gzip}}})
 }
 
 // Apply loads a policy.

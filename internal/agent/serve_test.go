@@ -245,6 +245,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/entries":          `{}`,
 	"POST /v1/namespaces/{namespace}/entries/delete":   `{"port":22}`,
 	"POST /v1/namespaces/{namespace}/entries/watch":    `{"seconds":1}`,
+	"POST /v1/namespaces/{namespace}/lists/plan":       `{"list":"a","gzip":""}`,
 	"POST /v1/namespaces/{namespace}/top":              `{"every-ns":1000000000}`,
 	"POST /v1/namespaces/{namespace}/drops":            `{"seconds":1}`,
 	"POST /v1/namespaces/{namespace}/tuning":           `{"for":"conntrack","persist":true}`,

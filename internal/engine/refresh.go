@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,10 +36,18 @@ type Refreshing struct {
 	Given []GivenList
 }
 
-// GivenList is a file with what a live list holds.
+// GivenList is what a live list holds, or would hold.
 type GivenList struct {
 	Name string // as policy.SignedList calls it
 	File string
+	Gzip []byte // instead of a file: the text, compressed
+}
+
+func (g *GivenList) open() (io.ReadCloser, error) {
+	if g.Gzip != nil {
+		return gzip.NewReader(bytes.NewReader(g.Gzip))
+	}
+	return regular.Open(g.File)
 }
 
 // Refreshed is what came of it.
@@ -162,7 +173,7 @@ func (r *refreshing) give(staging *lists.Staging) error {
 			if !s.Live || s.File == nil || policy.SignedList(s.Name, s.URL.Text) != given.Name {
 				continue
 			}
-			text, err := regular.Open(given.File)
+			text, err := given.open()
 			if err != nil {
 				return err
 			}

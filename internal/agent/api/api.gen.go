@@ -620,6 +620,15 @@ type Pending = apply.Pending
 // Plan What an apply would do, and what packets would pay.
 type Plan = engine.Plan
 
+// PlanListRequest defines model for PlanListRequest.
+type PlanListRequest struct {
+	// Gzip its text, compressed
+	Gzip []byte `json:"gzip"`
+
+	// List the name of its file in bundles
+	List string `json:"list"`
+}
+
 // PlanRequest defines model for PlanRequest.
 type PlanRequest struct {
 	// Building How a policy is built.
@@ -1034,6 +1043,9 @@ type WatchEntriesJSONRequestBody = EntryWatch
 // ExplainJSONRequestBody defines body for Explain for application/json ContentType.
 type ExplainJSONRequestBody = ExplainRequest
 
+// PlanListJSONRequestBody defines body for PlanList for application/json ContentType.
+type PlanListJSONRequestBody = PlanListRequest
+
 // MapJSONRequestBody defines body for Map for application/json ContentType.
 type MapJSONRequestBody = MapRequest
 
@@ -1147,6 +1159,9 @@ type ServerInterface interface {
 	// Generation Give the text of a policy that was applied.
 	// (GET /v1/namespaces/{namespace}/generations/{generation})
 	Generation(w http.ResponseWriter, r *http.Request, namespace Namespace, generation int)
+	// PlanList Say what a live list would change, and whom it would cut, before the fleet gives it.
+	// (POST /v1/namespaces/{namespace}/lists/plan)
+	PlanList(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Log Give the packets that were logged, a line each, the oldest first.
 	// (GET /v1/namespaces/{namespace}/log)
 	Log(w http.ResponseWriter, r *http.Request, namespace Namespace, params LogParams)
@@ -1821,6 +1836,32 @@ func (siw *ServerInterfaceWrapper) Generation(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Generation(w, r, namespace, generation)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PlanList operation middleware
+func (siw *ServerInterfaceWrapper) PlanList(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PlanList(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2659,6 +2700,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/facts", wrapper.Facts)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/lists/plan", wrapper.PlanList)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/log", wrapper.Log)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/map", wrapper.Map)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/metrics", wrapper.Metrics)

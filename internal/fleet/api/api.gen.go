@@ -878,6 +878,25 @@ type HostGone struct {
 	Host string `json:"host"`
 }
 
+// HostListPlan defines model for HostListPlan.
+type HostListPlan struct {
+	// Ends live connections that would end
+	Ends int `json:"ends,omitempty,omitzero"`
+
+	// Error why it did not say what the list would do
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Flows the first 20 of both
+	Flows []PlannedFlow `json:"flows,omitempty,omitzero"`
+	Host  string        `json:"host"`
+
+	// LockedOut who is logged in over ssh and could not log in again
+	LockedOut string `json:"locked-out,omitempty,omitzero"`
+
+	// Refused live connections of which a new one would be refused
+	Refused int `json:"refused,omitempty,omitzero"`
+}
+
 // HostStanding defines model for HostStanding.
 type HostStanding struct {
 	Host string `json:"host"`
@@ -961,6 +980,60 @@ type Lifted struct {
 
 	// Seq as of Held
 	Seq int64 `json:"seq"`
+}
+
+// ListPlan What a live list would be, held against what hosts are to have.
+type ListPlan struct {
+	After int `json:"after"`
+
+	// Answered hosts that said what it would do
+	Answered int `json:"answered"`
+
+	// Bans controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" takes it all the same
+	Bans []string `json:"bans,omitempty,omitzero"`
+
+	// Before prefixes in it
+	Before int `json:"before"`
+
+	// Come prefixes that are new in it
+	Come int `json:"come"`
+
+	// Concerned hosts of which it would cut somebody; each refuses it without "allow-cut"
+	Concerned int `json:"concerned"`
+
+	// Go prefixes that are no longer in it
+	Go int `json:"go"`
+
+	// Hosts whose policy has it
+	Hosts int `json:"hosts"`
+
+	// LeftOut ranges that are not within what the set may hold
+	LeftOut int `json:"left-out,omitempty,omitzero"`
+
+	// Name of its file in bundles
+	Name string `json:"name"`
+
+	// Planned hosts that did not answer, and those that it concerns, the first 100
+	Planned []HostListPlan `json:"planned"`
+
+	// Refused why its size can hardly be meant; "force" takes it all the same
+	Refused string `json:"refused,omitempty,omitzero"`
+	Set     string `json:"set"`
+
+	// Sets of the policies of hosts that would change
+	Sets []PlannedSet `json:"sets,omitempty,omitzero"`
+
+	// SomeCome the first 100 of them
+	SomeCome []string `json:"some-come"`
+
+	// SomeGo the first 100 of them
+	SomeGo []string `json:"some-go"`
+
+	// Unasked why no host was asked
+	Unasked string `json:"unasked,omitempty,omitzero"`
+
+	// Unchanged its server has nothing else
+	Unchanged bool `json:"unchanged,omitempty,omitzero"`
 }
 
 // ListRefresh defines model for ListRefresh.
@@ -1219,6 +1292,27 @@ type Notices struct {
 
 	// Wrong what was wrong with notices.yaml as the controller read it: it uses the rest
 	Wrong string `json:"wrong,omitempty,omitzero"`
+}
+
+// PlannedFlow defines model for PlannedFlow.
+type PlannedFlow struct {
+	// By the rule that refuses it
+	By string `json:"by,omitempty,omitzero"`
+
+	// Cut it would end; else a new one like it would be refused
+	Cut bool `json:"cut"`
+
+	// From address and port
+	From     string `json:"from"`
+	Protocol string `json:"protocol"`
+	To       string `json:"to"`
+}
+
+// PlannedSet defines model for PlannedSet.
+type PlannedSet struct {
+	// Hosts on which it would change
+	Hosts int    `json:"hosts"`
+	Name  string `json:"name"`
 }
 
 // PolicyAddresses defines model for PolicyAddresses.
@@ -1894,6 +1988,9 @@ type ServerInterface interface {
 	// Lists Tell of the live lists of the policies that hosts are to run.
 	// (GET /api/v1/lists)
 	Lists(w http.ResponseWriter, r *http.Request)
+	// PlanList Ask the server of a live list what it has, and the hosts whom that would cut, and change nothing.
+	// (POST /api/v1/lists/{list}/plan)
+	PlanList(w http.ResponseWriter, r *http.Request, list string)
 	// RefreshList Ask the server of a live list now.
 	// (POST /api/v1/lists/{list}/refresh)
 	RefreshList(w http.ResponseWriter, r *http.Request, list string)
@@ -2922,6 +3019,32 @@ func (siw *ServerInterfaceWrapper) Lists(w http.ResponseWriter, r *http.Request)
 	handler.ServeHTTP(w, r)
 }
 
+// PlanList operation middleware
+func (siw *ServerInterfaceWrapper) PlanList(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "list" -------------
+	var list string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "list", r.PathValue("list"), &list, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "list", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PlanList(w, r, list)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RefreshList operation middleware
 func (siw *ServerInterfaceWrapper) RefreshList(w http.ResponseWriter, r *http.Request) {
 
@@ -3749,6 +3872,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/audit/verify", wrapper.VerifyAudit)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/lists", wrapper.Lists)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/refresh", wrapper.RefreshList)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/plan", wrapper.PlanList)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/lists/{list}/undo", wrapper.UndoList)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/api/v1/notices", wrapper.Notices)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/api/v1/notices/test", wrapper.TestNotices)

@@ -47,7 +47,7 @@ controller answers.`,
 		},
 	}
 	addController(cmd)
-	cmd.AddCommand(newListsRefresh(), newListsUndo())
+	cmd.AddCommand(newListsPlan(), newListsRefresh(), newListsUndo())
 	return cmd
 }
 
@@ -77,6 +77,99 @@ answers.`,
 	cmd.Flags().BoolVar(&how.AllowCut, "allow-cut", false, "also where it bans what the fleet is known to need, or hosts would cut live connections")
 	return cmd
 }
+
+func newListsPlan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan SET",
+		Short: "Say what a refresh would change, and whom it would cut",
+		Long: `Asks the server of the live list of a set now, and changes nothing: says which prefixes
+come and go, whether a refresh would take the list, and, as each host whose policy has the
+list says, whose live connections there would end or not be allowed again, and who is
+logged in over ssh and would be locked out. A host that is offline, or keeps such things
+to itself, is named.
+
+Exit status: 0 a refresh would take it, and nobody is cut, 1 it would be refused, cut
+somebody, or not all hosts have answered, 2 bad use, no list is to be had, or no controller
+answers.`,
+		Example: "  sluice-controller lists plan scanners\n  sluice-controller lists plan scanners --json | jq '.planned[].host'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := controllerOf(cmd).PlanList(cmd.Context(), args[0])
+			if err != nil {
+				return hinted(err)
+			}
+			if command.JSON(cmd) {
+				err = command.PrintJSON(cmd.OutOrStdout(), p)
+			} else {
+				printListPlan(cmd.OutOrStdout(), p)
+			}
+			if err == nil && (p.Refused != "" || len(p.Bans) > 0 || p.Concerned > 0 || !p.Unchanged && p.Answered < p.Hosts) {
+				err = command.ErrFound
+			}
+			return err
+		},
+	}
+	addController(cmd)
+	return cmd
+}
+
+func printListPlan(w io.Writer, p *api.ListPlan) {
+	if p.Unchanged {
+		fmt.Fprintf(w, "%s: its server has nothing new\n", p.Set)
+		return
+	}
+	fmt.Fprintf(w, "%s: %s, %d before: %d come, %d go\n", p.Set, english.Plural(p.After, "prefix"), p.Before, p.Come, p.Go)
+	for _, of := range []struct {
+		sign string
+		n    int
+		some []string
+	}{{"+", p.Come, p.SomeCome}, {"-", p.Go, p.SomeGo}} {
+		shown := of.some[:min(len(of.some), shownPrefixes)]
+		for _, prefix := range shown {
+			fmt.Fprintf(w, "  %s %s\n", of.sign, prefix)
+		}
+		if more := of.n - len(shown); more > 0 {
+			fmt.Fprintf(w, "  %s and %d more\n", of.sign, more)
+		}
+	}
+	if p.LeftOut > 0 {
+		fmt.Fprintf(w, "%s outside of what the set may hold left out\n", english.Plural(p.LeftOut, "range"))
+	}
+	if p.Refused != "" {
+		fmt.Fprintf(w, "refused: %s\n", command.PlainName(p.Refused))
+	}
+	for _, whom := range p.Bans {
+		fmt.Fprintf(w, "refused: it would cut %s\n", command.PlainName(whom))
+	}
+	for _, s := range p.Sets {
+		fmt.Fprintf(w, "set %s changes on %s\n", command.PlainName(s.Name), english.Plural(s.Hosts, "host"))
+	}
+	for _, h := range p.Planned {
+		if h.Error != "" {
+			fmt.Fprintf(w, "%s does not say whom it would cut: %s\n", h.Host, command.PlainName(h.Error))
+			continue
+		}
+		fmt.Fprintf(w, "%s: %s would end, %d not be allowed again\n", h.Host, english.Plural(h.Ends, "live connection"), h.Refused)
+		for _, f := range h.Flows {
+			what := "ends"
+			if !f.Cut {
+				what = "is not allowed again, by " + f.By
+			}
+			fmt.Fprintf(w, "  %s\n", command.PlainName(fmt.Sprintf("%s %s to %s %s", f.Protocol, f.From, f.To, what)))
+		}
+		if h.LockedOut != "" {
+			fmt.Fprintf(w, "  %s is logged in over ssh and would be locked out\n", command.PlainName(h.LockedOut))
+		}
+	}
+	if p.Unasked != "" {
+		fmt.Fprintf(w, "whom it would cut is not known: %s\n", p.Unasked)
+	} else {
+		fmt.Fprintf(w, "%d of %s answered, %d would cut somebody\n", p.Answered, english.Plural(p.Hosts, "host"), p.Concerned)
+	}
+}
+
+// shownPrefixes is how many prefixes that come, and that go, are printed.
+const shownPrefixes = 10
 
 func newListsUndo() *cobra.Command {
 	cmd := &cobra.Command{

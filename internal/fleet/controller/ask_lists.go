@@ -147,67 +147,94 @@ func (c *Controller) askList(ctx context.Context, who string, l liveList, row st
 // databaseError tells what the database said from what is wrong with a list.
 type databaseError struct{ error }
 
-// takeList changes the row of a list to what its server has.
-func (c *Controller) takeList(ctx context.Context, l liveList, row *store.List, how asked) error {
+// fetchedList is what the server of a list has, and what hosts are to have until it is taken.
+// Who has one keeps or discards what was staged.
+type fetchedList struct {
+	staging        *lists.Staging
+	current        bool // the server has nothing else
+	old, all, next addrset.Set
+	text           []byte // of next
+}
+
+// left is how many ranges are not within what the set may hold.
+func (f *fetchedList) left() int {
+	left := f.all.Difference(f.next)
+	return left.Len4() + left.Len6()
+}
+
+// fetchList asks the server of a list.
+func (c *Controller) fetchList(ctx context.Context, l liveList, row store.List, force bool) (*fetchedList, error) {
 	files := lists.Store{Dir: filepath.Join(c.Dir, "lists"), Context: ctx, Child: c.Fetch, Unconfined: c.lists.lack}
-	has, err := c.listText(ctx, l, *row)
+	has, err := c.listText(ctx, l, row)
 	if err != nil {
-		return &databaseError{err}
+		return nil, &databaseError{err}
 	}
 	// What hosts have is what a new list is held against, whoever asked for that.
-	within, bounded := addrset.Set{}, len(l.within) > 0
-	if bounded {
-		within = addrset.Of(l.within...)
-	}
 	bound := func(s addrset.Set) addrset.Set {
-		if bounded {
-			return s.Intersect(within)
+		if len(l.within) > 0 {
+			return s.Intersect(addrset.Of(l.within...))
 		}
 		return s
 	}
-	copied, err := files.Addresses(l.url)
-	if has != nil && (err != nil || !bytes.Equal(bound(copied).Lines(), has)) {
-		if err := files.Put(l.url, has); err != nil {
-			return err
+	out := &fetchedList{staging: files.Stage()}
+	if has != nil {
+		copied, err := files.Addresses(l.url)
+		if out.old = bound(copied); err != nil || !bytes.Equal(out.old.Lines(), has) {
+			if err := files.Put(l.url, has); err != nil {
+				return nil, err
+			}
+			if copied, err = files.Addresses(l.url); err != nil {
+				return nil, err
+			}
+			out.old = bound(copied)
 		}
 	}
-	staging := files.Stage()
-	defer staging.Discard()
-	state, err := staging.Fetch(ctx, l.url, how.force)
+	state, err := out.staging.Fetch(ctx, l.url, force)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if state == lists.Current {
-		return staging.Keep()
+		out.current, out.all, out.next, out.text = true, out.old, out.old, has
+		return out, nil
 	}
-	all, err := staging.Addresses(l.url)
+	if out.all, err = out.staging.Addresses(l.url); err == nil {
+		if out.next = bound(out.all); out.next.IsEmpty() {
+			err = errors.New("nothing of it is within what the set may hold")
+		}
+	}
+	if err != nil {
+		out.staging.Discard()
+		return nil, err
+	}
+	out.text = out.next.Lines()
+	return out, nil
+}
+
+// takeList changes the row of a list to what its server has.
+func (c *Controller) takeList(ctx context.Context, l liveList, row *store.List, how asked) error {
+	got, err := c.fetchList(ctx, l, *row, how.force)
 	if err != nil {
 		return err
 	}
-	next := bound(all)
-	if next.IsEmpty() {
-		return errors.New("nothing of it is within what the set may hold")
+	defer got.staging.Discard()
+	if got.current {
+		return got.staging.Keep()
 	}
-	text := next.Lines()
-	hash := trust.HashOf(text)
+	hash := trust.HashOf(got.text)
 	if hash == row.SHA256 {
 		row.AllowCut = row.AllowCut || how.allowCut
-		return staging.Keep()
+		return got.staging.Keep()
 	}
-	if !bounded && !how.allowCut {
-		var old addrset.Set
-		if has != nil {
-			old = copiedOr(files, l.url)
-		}
-		whom, err := c.wouldCut(ctx, l, next.Difference(old))
+	if !how.allowCut {
+		whom, err := c.wouldCut(ctx, l, got.next.Difference(got.old))
 		if err != nil {
 			return &databaseError{err}
 		}
-		if whom != "" {
-			return &cutError{whom}
+		if len(whom) > 0 {
+			return &cutError{english.Few(whom, 5)}
 		}
 	}
-	if err := c.Store.PutBlob(ctx, hash, trust.MaxList, bytes.NewReader(text)); err != nil {
+	if err := c.Store.PutBlob(ctx, hash, trust.MaxList, bytes.NewReader(got.text)); err != nil {
 		return &databaseError{err}
 	}
 	if row.SHA256 != "" || l.signed != "" {
@@ -216,18 +243,9 @@ func (c *Controller) takeList(ctx context.Context, l liveList, row *store.List, 
 			row.Previous = l.signed
 		}
 	}
-	left := all.Difference(next)
-	row.SHA256, row.Size, row.Prefixes, row.Left = hash, int64(len(text)), bytes.Count(text, []byte{'\n'}), left.Len4()+left.Len6()
+	row.SHA256, row.Size, row.Prefixes, row.Left = hash, int64(len(got.text)), bytes.Count(got.text, []byte{'\n'}), got.left()
 	row.Changed, row.AllowCut = c.Now(), how.allowCut
-	return staging.Keep()
-}
-
-func copiedOr(files lists.Store, url string) addrset.Set {
-	set, err := files.Addresses(url)
-	if err != nil {
-		return addrset.Set{}
-	}
-	return set
+	return got.staging.Keep()
 }
 
 // listText is what hosts are to have of a list; nil where that is not known.
@@ -251,12 +269,12 @@ type cutError struct{ whom string }
 
 func (e *cutError) Error() string { return "it would cut " + e.whom }
 
-// wouldCut says whom a list that bans would cut of those that the fleet is known to need:
+// wouldCut says whom a list would cut, where it may only ban, of those that the fleet is known to need:
 // controllers, its hosts, and their routers and name servers by the facts that they have sent.
 // Who is logged in, and what is connected, each host judges by itself.
-func (c *Controller) wouldCut(ctx context.Context, l liveList, added addrset.Set) (string, error) {
-	if added.IsEmpty() {
-		return "", nil
+func (c *Controller) wouldCut(ctx context.Context, l liveList, added addrset.Set) ([]string, error) {
+	if added.IsEmpty() || len(l.within) > 0 {
+		return nil, nil
 	}
 	found := map[string]bool{}
 	look := func(what string, a netip.Addr) {
@@ -271,7 +289,7 @@ func (c *Controller) wouldCut(ctx context.Context, l liveList, added addrset.Set
 	}
 	hosts, err := c.Store.Hosts(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	seen := map[string]bool{}
 	for _, h := range hosts {
@@ -291,7 +309,7 @@ func (c *Controller) wouldCut(ctx context.Context, l liveList, added addrset.Set
 			continue
 		}
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		var facts struct {
 			Gateways, Resolvers []netip.Addr
@@ -306,7 +324,7 @@ func (c *Controller) wouldCut(ctx context.Context, l liveList, added addrset.Set
 			look("a name server of "+id, a)
 		}
 	}
-	return english.Few(slices.Sorted(maps.Keys(found)), 5), nil
+	return slices.Sorted(maps.Keys(found)), nil
 }
 
 // list finds a list by the name of its set, or of its file where sets of several URLs have one.

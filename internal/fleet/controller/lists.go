@@ -138,6 +138,7 @@ type keptLists struct {
 	rows   atomic.Pointer[map[string]store.List]
 	wake   chan struct{}
 	asks   sync.Mutex        // one asks by command at a time
+	plans  sync.Mutex        // and one asks what would change
 	signed sync.Map          // envelopes
 	lack   func(text string) // what the process that asks is not confined by, told once
 }

@@ -1,8 +1,12 @@
 package controller
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -24,6 +28,23 @@ type listening struct {
 	*agent
 	mutex sync.Mutex
 	told  []*wire.Desired
+	plan  func(list, text string) wire.Piece // what a list would do
+}
+
+// planned answers a question what a list would do.
+func (l *listening) planned(q *wire.Question) *wire.Piece {
+	var asks struct {
+		List string
+		Gzip []byte
+	}
+	ok(l, json.Unmarshal(q.Body, &asks))
+	unpacked, err := gzip.NewReader(bytes.NewReader(asks.Gzip))
+	ok(l, err)
+	text, err := io.ReadAll(unpacked)
+	ok(l, err)
+	p := l.plan(asks.List, string(text))
+	p.Id, p.Last = q.Id, true
+	return &p
 }
 
 func (l *listening) hear(conn *wire.Conn) {
@@ -36,6 +57,9 @@ func (l *listening) hear(conn *wire.Conn) {
 			if err := l.trust.Update(trust.Metadata{Roots: m.Trust.Roots, Timestamp: m.Trust.Timestamp, Snapshot: m.Trust.Snapshot, Targets: m.Trust.Targets}, time.Now()); err != nil {
 				l.Log(err)
 			}
+		}
+		if m.Question != nil && conn.Send(context.Background(), &wire.Message{Answer: l.planned(m.Question)}) != nil {
+			return
 		}
 		if m.Desired == nil {
 			continue
@@ -173,6 +197,55 @@ func TestLiveLists(t *testing.T) {
 	_, err = f.controller.Store.PutFacts(t.Context(), db.ID, []byte(facts))
 	ok(t, err)
 	ok(t, f.controller.refresh(t.Context()))
+	hosts["db"].plan = func(list, text string) wire.Piece {
+		said := `{"lists":[{}],"sets":[{"name":"scanners"},{"name":"^made","internal":true}]}`
+		switch {
+		case list != name || !strings.Contains(text, "198.51.0.20\n"):
+			t.Errorf("the host is asked about %s: %.40q", list, text)
+		case strings.Contains(text, "203.0.113"):
+			said = `{"lists":[{}],"sets":[{"name":"scanners"}],"locked-out":"192.0.2.9","flows":[{"protocol":"tcp","from":"203.0.113.7:999","to":"198.51.100.1:22","cut":true},{"protocol":"tcp","from":"203.0.113.8:999","to":"198.51.100.1:22","cut":false,"by":"drop"}]}`
+		}
+		return wire.Piece{Status: http.StatusOK, Type: "application/json", Body: []byte(said)}
+	}
+	before := list()
+	for _, would := range []struct{ text, is string }{
+		{numbered(10, 2020), "10 before, 10 after, +0 -0 unchanged, 0 of 1 answered"},
+		{numbered(10, 500), "+0 -1520 refused, 1 of 1 answered, scanners on 1"},
+		{numbered(10, 2020) + "203.0.113.0/28\n127.0.0.1\n", "+2 -0 bans 3, 1 of 1 answered, scanners on 1, db-1 ends 1 refuses 1 and locks 192.0.2.9 out"},
+	} {
+		served.Store(would.text)
+		p, err := f.client.PlanList(t.Context(), "scanners")
+		ok(t, err)
+		is := fmt.Sprintf("+%d -%d", p.Come, p.Go)
+		if p.Unchanged {
+			is = fmt.Sprintf("%d before, %d after, %s unchanged", p.Before-2000, p.After-2000, is)
+		}
+		if p.Refused != "" {
+			is += " refused"
+		}
+		if len(p.Bans) > 0 {
+			is += fmt.Sprintf(" bans %d", len(p.Bans))
+		}
+		is += fmt.Sprintf(", %d of %d answered", p.Answered, p.Hosts)
+		for _, s := range p.Sets {
+			is += fmt.Sprintf(", %s on %d", s.Name, s.Hosts)
+		}
+		for _, h := range p.Planned {
+			is += fmt.Sprintf(", %s ends %d refuses %d and locks %s out", h.Host, h.Ends, h.Refused, h.LockedOut)
+		}
+		if is != would.is {
+			t.Errorf("%s, want %s", is, would.is)
+		}
+	}
+	hosts["db"].plan = func(string, string) wire.Piece {
+		return wire.Piece{Status: http.StatusForbidden, Type: "application/json", Body: []byte(`{"error":"this host does not tell"}`)}
+	}
+	if p, err := f.client.PlanList(t.Context(), "scanners"); err != nil || p.Answered != 0 || len(p.Planned) != 1 || p.Planned[0].Error != "this host does not tell" {
+		t.Errorf("%+v %v", p, err)
+	}
+	if is := list(); is.Sha256 != before.Sha256 || is.Failure != before.Failure || !is.Checked.Equal(before.Checked) {
+		t.Errorf("a plan has made %+v of %+v", is, before)
+	}
 	for _, bad := range []struct {
 		text, why string
 		how       api.ListRefresh
@@ -204,12 +277,12 @@ func TestLiveLists(t *testing.T) {
 	}
 
 	// The next controller asks for none that is not due, and tells what there was.
-	before := asked.Load()
+	asks := asked.Load()
 	ok(t, f.stop())
 	f.run()
 	f.until("the list", func() bool { return list().Sha256 == trust.HashOf([]byte(numbered(10, 2020))) })
-	if asked.Load() != before {
-		t.Errorf("asked %d times more", asked.Load()-before)
+	if asked.Load() != asks {
+		t.Errorf("asked %d times more", asked.Load()-asks)
 	}
 	// Several that read a bundle at once read all of it, each.
 	var readers sync.WaitGroup

@@ -637,6 +637,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/namespaces/{namespace}/lists/plan": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say what a live list would change, and whom it would cut, before the fleet gives it. */
+        post: operations["planList"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/namespaces/{namespace}/countries/update": {
         parameters: {
             query?: never;
@@ -1452,6 +1479,15 @@ export interface components {
             "allow-cut"?: boolean;
             /** @description take lists of any size */
             force?: boolean;
+        };
+        PlanListRequest: {
+            /** @description the name of its file in bundles */
+            list: string;
+            /**
+             * Format: byte
+             * @description its text, compressed
+             */
+            gzip: string;
         };
         UpdateCountriesRequest: {
             /** @description publishers and URLs, as "sluice geo update --from" has them, of root alone; those of the agent's file unless given */
@@ -4263,6 +4299,42 @@ export interface operations {
         };
         responses: {
             /** @description What came of it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Refreshed"];
+                    "application/x-ndjson": components["schemas"]["Line"];
+                };
+            };
+            default: components["responses"]["Failed"];
+        };
+    };
+    planList: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                "Sluice-Protocol"?: components["parameters"]["Protocol"];
+                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                "Sluice-State"?: components["parameters"]["State"];
+                /** @description For how many seconds to wait for another change, 10 unless given. */
+                "Sluice-Wait"?: components["parameters"]["Wait"];
+            };
+            path: {
+                /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
+                namespace: components["parameters"]["Namespace"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PlanListRequest"];
+            };
+        };
+        responses: {
+            /** @description What would come of it; no list: the running policy has none of that name. */
             200: {
                 headers: {
                     [name: string]: unknown;

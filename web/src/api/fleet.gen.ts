@@ -486,6 +486,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/lists/{list}/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ask the server of a live list what it has, and the hosts whom that would cut, and change nothing. */
+        post: operations["planList"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/lists/{list}/undo": {
         parameters: {
             query?: never;
@@ -1005,6 +1022,71 @@ export interface components {
         ListRefusal: {
             host: string;
             why: string;
+        };
+        /** @description What a live list would be, held against what hosts are to have. */
+        ListPlan: {
+            set: string;
+            /** @description of its file in bundles */
+            name: string;
+            /** @description its server has nothing else */
+            unchanged?: boolean;
+            /** @description why its size can hardly be meant; "force" takes it all the same */
+            refused?: string;
+            /** @description prefixes in it */
+            before: number;
+            after: number;
+            /** @description prefixes that are new in it */
+            come: number;
+            /** @description prefixes that are no longer in it */
+            go: number;
+            /** @description the first 100 of them */
+            "some-come": string[];
+            /** @description the first 100 of them */
+            "some-go": string[];
+            /** @description ranges that are not within what the set may hold */
+            "left-out"?: number;
+            /** @description controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" takes it all the same */
+            bans?: string[];
+            /** @description why no host was asked */
+            unasked?: string;
+            /** @description whose policy has it */
+            hosts: number;
+            /** @description hosts that said what it would do */
+            answered: number;
+            /** @description hosts of which it would cut somebody; each refuses it without "allow-cut" */
+            concerned: number;
+            /** @description hosts that did not answer, and those that it concerns, the first 100 */
+            planned: components["schemas"]["HostListPlan"][];
+            /** @description of the policies of hosts that would change */
+            sets?: components["schemas"]["PlannedSet"][];
+        };
+        PlannedSet: {
+            name: string;
+            /** @description on which it would change */
+            hosts: number;
+        };
+        HostListPlan: {
+            host: string;
+            /** @description why it did not say what the list would do */
+            error?: string;
+            /** @description live connections that would end */
+            ends?: number;
+            /** @description live connections of which a new one would be refused */
+            refused?: number;
+            /** @description the first 20 of both */
+            flows?: components["schemas"]["PlannedFlow"][];
+            /** @description who is logged in over ssh and could not log in again */
+            "locked-out"?: string;
+        };
+        PlannedFlow: {
+            protocol: string;
+            /** @description address and port */
+            from: string;
+            to: string;
+            /** @description it would end; else a new one like it would be refused */
+            cut: boolean;
+            /** @description the rule that refuses it */
+            by?: string;
         };
         ListRefresh: {
             /** @description take it whatever its size is */
@@ -3028,6 +3110,31 @@ export interface operations {
                 };
             };
             202: components["responses"]["Waits"];
+            503: components["responses"]["Failed"];
+            "4XX": components["responses"]["Failed"];
+        };
+    };
+    planList: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of its set. */
+                list: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What a refresh would change. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListPlan"];
+                };
+            };
             503: components["responses"]["Failed"];
             "4XX": components["responses"]["Failed"];
         };
