@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -51,16 +52,15 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(name, answer.Header.Get(name))
 	}
 	w.WriteHeader(answer.StatusCode)
-	if answer.Header.Get("Content-Type") != api.Lines {
-		_, _ = io.Copy(w, answer.Body)
-		return
-	}
 	out := http.NewResponseController(w)
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := answer.Body.Read(buffer)
-		if _, gone := w.Write(buffer[:n]); gone != nil || out.Flush() != nil || err != nil {
+		if _, gone := w.Write(buffer[:n]); gone != nil || out.Flush() != nil || errors.Is(err, io.EOF) {
 			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // so that who reads does not take the half for the whole
 		}
 	}
 }
