@@ -70,6 +70,11 @@ func MeantBy(r *http.Request) (Meant, error) {
 			return m, &Failure{Text: fmt.Sprintf("the agent speaks level %s of the protocol, and not %d\nhint: systemctl restart sluice-agent makes it the program that is installed", levelsText(), level), Exit: 2, Kind: OtherProtocol, Protocols: Levels}
 		}
 	}
+	if since, has := r.URL.Query()["since"]; has { // of which what was generated takes "" and dates
+		if _, err := time.Parse(time.RFC3339, since[0]); err != nil {
+			return m, bad("since is %.40q, and no time such as 2026-06-01T12:00:00Z", since[0])
+		}
+	}
 	if text := h.Get(WaitHeader); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(seconds >= 0 && seconds <= 1e6) {

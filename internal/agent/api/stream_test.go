@@ -169,6 +169,11 @@ func TestMeantBy(t *testing.T) {
 			t.Errorf("%v: %v", header, err)
 		}
 	}
+	for since, fine := range map[string]bool{"2026-06-01T12:00:00Z": true, "2026-06-01T12:00:00.5%2B02:00": true, "": false, "2026-06-01": false, "x": false} {
+		if _, err := MeantBy(httptest.NewRequest(http.MethodGet, "/?since="+since, http.NoBody)); (err == nil) != fine {
+			t.Errorf("since=%s: %v", since, err)
+		}
+	}
 }
 
 // FuzzAwait: whatever an agent answers, reading it ends, with a result or an error.

@@ -27,6 +27,7 @@ type Operation struct {
 	Role    Role           // the least that may
 	Within  bool           // a role for the hosts of a selector is enough: the answer is of those
 	Longest map[string]int // of parameters of the query, in characters
+	Times   []string       // parameters of the query that are times
 	Approve string         // as approve of fleet.yaml names it; "": it needs no second person
 }
 
@@ -57,6 +58,7 @@ func operations(text []byte) (map[string]Operation, error) {
 				Name, In string
 				Schema   struct {
 					MaxLength int `yaml:"maxLength"`
+					Format    string
 				}
 			}
 		} `yaml:"paths"`
@@ -74,13 +76,16 @@ func operations(text []byte) (map[string]Operation, error) {
 				path = AgentPattern
 			}
 			pattern := strings.ToUpper(method) + " " + path
-			longest := map[string]int{}
+			longest, times := map[string]int{}, []string(nil)
 			for _, p := range o.Parameters {
 				if p.In == "query" && p.Schema.MaxLength > 0 {
 					longest[p.Name] = p.Schema.MaxLength
 				}
+				if p.In == "query" && p.Schema.Format == "date-time" {
+					times = append(times, p.Name)
+				}
 			}
-			all[pattern] = Operation{ID: o.ID, Pattern: pattern, Role: o.Role, Within: o.Hosts == "within", Longest: longest, Approve: o.Approve}
+			all[pattern] = Operation{ID: o.ID, Pattern: pattern, Role: o.Role, Within: o.Hosts == "within", Longest: longest, Times: times, Approve: o.Approve}
 		}
 	}
 	return all, nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,6 +183,10 @@ func (c *Controller) operations() http.Handler {
 		for name, values := range r.URL.Query() {
 			if most, has := o.Longest[name]; has && utf8.RuneCountInString(values[0]) > most {
 				wire.Fail(w, wrong("%s has more than %d characters", name, most))
+				return
+			}
+			if _, err := time.Parse(time.RFC3339, values[0]); err != nil && slices.Contains(o.Times, name) {
+				wire.Fail(w, wrong("%s is %.40q, and no time such as 2026-06-01T12:00:00Z", name, values[0])) // what was generated takes "" and dates
 				return
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestSamples(t *testing.T) {
 			}}))
 		}
 	}
-	ask := func(token, query string) (out api.FleetSamples) {
+	get := func(token, query string) (int, []byte) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+f.web+"/api/v1/samples"+query, http.NoBody)
 		ok(t, err)
@@ -50,8 +51,13 @@ func TestSamples(t *testing.T) {
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		ok(t, err)
-		if err := json.Unmarshal(text, &out); err != nil || answer.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s", answer.StatusCode, text)
+		return answer.StatusCode, text
+	}
+	ask := func(token, query string) (out api.FleetSamples) {
+		t.Helper()
+		status, text := get(token, query)
+		if err := json.Unmarshal(text, &out); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
 		}
 		return out
 	}
@@ -76,6 +82,11 @@ func TestSamples(t *testing.T) {
 	}
 	if late := ask(all, "?since=2100-01-01T00:00:00Z"); len(late.Samples) != 0 {
 		t.Errorf("%+v", late)
+	}
+	for _, since := range []string{"", "2100-01-01", "x"} {
+		if status, text := get(all, "?since="+since); status != http.StatusBadRequest || !strings.Contains(string(text), "no time such as") {
+			t.Errorf("since=%s: %d %s", since, status, text)
+		}
 	}
 }
 
