@@ -144,7 +144,7 @@ func (c *Controller) ask(q *question, is wire.Question) error {
 var errEnding = &wire.Failure{Text: "the controller ends", Kind: wire.KindUnavailable}
 
 func offline(host string) *wire.Failure {
-	return &wire.Failure{Text: fmt.Sprintf("%s is not connected to this controller", host), Kind: wire.KindUnavailable}
+	return &wire.Failure{Text: fmt.Sprintf("%s is not connected to this controller: where another one of the fleet has it, ask that one", host), Kind: wire.KindUnavailable}
 }
 
 // able says why a host cannot be asked.

@@ -204,7 +204,7 @@ func TestAskHost(t *testing.T) {
 	})
 	halves(3, func(*wire.Question) { host.Cut() })
 	f.until("it is offline", func() bool { return !f.states()["web-1"].Online })
-	f.refuses(token, "web-1", "v1", http.StatusServiceUnavailable, "web-1 is not connected to this controller")
+	f.refuses(token, "web-1", "v1", http.StatusServiceUnavailable, "web-1 is not connected to this controller: where another one of the fleet has it, ask that one")
 }
 
 // TestAskedTooMuch: what one host, one caller and all of them may ask at once has an end.
