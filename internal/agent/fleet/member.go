@@ -155,6 +155,7 @@ type Member struct {
 	stream     Stream // nil: there is none
 	end        context.CancelCauseFunc
 	aim        aim               // that is pursued; zero: nothing is
+	told       time.Time         // when a controller said what is desired
 	wake       chan struct{}     // there may be something to pursue
 	tell       chan struct{}     // there is something to report
 	given      map[string][]byte // blobs that came with what is desired, by hash
@@ -277,7 +278,7 @@ func (m *Member) take(d *wire.Desired) {
 	m.relabel(d.Labels)
 	m.mu.Lock()
 	before := m.state.Desired
-	m.state.Desired = *d
+	m.state.Desired, m.told = *d, time.Now()
 	m.state.Desired.Blobs = nil
 	if len(d.Blobs) > 0 {
 		m.given = map[string][]byte{}

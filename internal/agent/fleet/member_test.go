@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -306,6 +307,42 @@ func TestSuperseded(t *testing.T) {
 		s.desire(wire.Desired{Bundle: three, Rollout: 3})
 		s.await(wire.StateConfirmed, 10*time.Minute)
 		s.runs("three")
+	})
+}
+
+// TestStillDesired: what was heard of long ago, and could not be had, is not brought into force
+// before a controller says that it still is desired.
+func TestStillDesired(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		m, end := s.prepared(func(m *Member) { m.Times.Reconnect = time.Hour }) // so that no stream tells it first
+		defer end()
+		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
+		s.await(wire.StateConfirmed, time.Minute)
+		two := s.sign("two")
+		s.set(func() { s.cut = true })
+		s.desire(wire.Desired{Bundle: two, Rollout: 2})
+		synctest.Wait()
+		s.mu.Lock()
+		streams := slices.Collect(maps.Keys(s.streams))
+		s.mu.Unlock()
+		for _, c := range streams {
+			c.Cut()
+		}
+		time.Sleep(time.Minute)
+		s.set(func() {
+			s.cut = false
+			s.desired.Bundle, s.desired.Order.Revision = 1, s.desired.Order.Revision+1
+		})
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := m.now().Desired.Bundle; got != 1 {
+			t.Errorf("bundle %d is desired", got)
+		}
+		s.set(func() {
+			if slices.Contains(s.kernel.seen, "two") {
+				t.Errorf("applied were %q", s.kernel.seen)
+			}
+		})
 	})
 }
 

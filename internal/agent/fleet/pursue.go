@@ -198,6 +198,9 @@ func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error 
 		if err := m.reachable(ctx, d, probes); err != nil {
 			return err
 		}
+		if err := m.still(ctx); err != nil {
+			return err
+		}
 		// Where the bundle runs already, members alone may differ.
 		if a, err = m.apply(ctx, d, file, !now.Pending && now.File == file); err != nil { // what cannot be read among it
 			return m.refuse(ctx, err)
@@ -216,6 +219,27 @@ func (m *Member) reachable(ctx context.Context, d *wire.Desired, probes []string
 		return fmt.Errorf("bundle %d is not applied before a controller can be reached, which its roll-out asks for: %w", d.Bundle, err)
 	}
 	return nil
+}
+
+// oldWord is how long ago a controller has said what is brought into force without a question.
+const oldWord = 10 * time.Second
+
+// still asks whether that is desired yet which a controller has desired a while ago: it may not
+// have been to be had since, and much may have been desired after it. Where no controller
+// answers, it holds.
+func (m *Member) still(ctx context.Context) error {
+	m.mu.Lock()
+	old := time.Since(m.told) > oldWord
+	m.mu.Unlock()
+	if !old {
+		return nil
+	}
+	asking, stop := context.WithTimeout(ctx, m.Times.Dead)
+	defer stop()
+	if err := m.ask(asking); err != nil {
+		m.note(err)
+	}
+	return context.Cause(ctx)
 }
 
 func (m *Member) apply(ctx context.Context, d *wire.Desired, file string, keepEdits bool) (*Applied, error) {
