@@ -310,9 +310,10 @@ func converges(h []Event, broken func(int, string, ...any)) {
 }
 
 // late is how much longer something may hold than was said: the clock of the database that a
-// host goes by was read before a message that was held up. What was said while somebody set
-// that clock, or before, may end by so much earlier or later.
-const late = 30 * time.Second
+// host goes by was read before a message that was held up. And how much shorter: a clock that
+// was set on and back, to less than a minute behind, is as good as a message that was held up.
+// What was said while somebody set that clock, or before, may end by so much earlier or later.
+const late = time.Minute
 
 func lives(h []Event, broken func(int, string, ...any)) {
 	type one struct{ host, what string }

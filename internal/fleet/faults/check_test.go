@@ -152,6 +152,17 @@ func TestEachPromiseCanBeBroken(t *testing.T) {
 	}
 }
 
+// TestClockSetBackLittle: a host notices no clock that is less than a minute behind.
+func TestClockSetBackLittle(t *testing.T) {
+	for by, most := range map[time.Duration]int{34 * time.Second: 0, 70 * time.Second: 1} {
+		short := bears
+		short.Until = short.Until.Add(-by)
+		if v := judge(Event{Kind: Set, Ahead: time.Hour}, Event{Kind: Set, Ahead: -time.Hour - by}, holds, short); len(v) != most {
+			t.Errorf("%s behind: %v", by, v)
+		}
+	}
+}
+
 func TestRestoredDatabase(t *testing.T) {
 	at := noon
 	var h History

@@ -133,6 +133,7 @@ func (e Event) String() string {
 		{"", e.What, e.What != ""},
 		{"", "back", e.Back},
 		{"", "by a thief", e.Lie},
+		{"until", e.Until.UTC().Format("15:04:05.000"), !e.Until.IsZero()},
 		{"ahead", e.Ahead, e.Ahead != 0},
 		{"error", e.Error, e.Error != ""},
 	} {
