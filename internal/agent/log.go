@@ -69,9 +69,9 @@ func (s *space) keepLog() {
 // host, each by a process of its own.
 const (
 	readersOfUser = 4
-	mostReaders   = 16 // who are not root
+	mostReaders   = 16 // who are not root, and as many by the fleet
 	lookersOfUser = 2
-	mostLookers   = 4 // who are not root
+	mostLookers   = 4 // who are not root, and as many by the fleet
 )
 
 // readers are who reads an answer without an end.
@@ -81,24 +81,27 @@ type readers struct {
 
 	mutex sync.Mutex
 	of    map[uint32]int // by user
-	all   int            // but for root's
+	all   int            // but for root's and the fleet's
 }
 
 // take is a place among them, unless there are too many.
 func (r *readers) take(user uint32) (free func(), err error) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	local := user != 0 && user != fleetUser
 	switch {
-	case r.of[user] >= r.ofUser && user != fleetUser: // who asks by a fleet are several
+	case user == fleetUser && r.of[user] >= r.most: // who asks by a fleet are several, and have places of their own
+		return nil, refused(api.Busy, "%d others are %s by the fleet", r.most, r.what)
+	case user != fleetUser && r.of[user] >= r.ofUser:
 		return nil, refused(api.Busy, "the same user is %s %d times already", r.what, r.ofUser)
-	case user != 0 && r.all >= r.most:
+	case local && r.all >= r.most:
 		return nil, refused(api.Busy, "%d others are %s", r.most, r.what)
 	}
 	count := func(n int) {
 		if r.of[user] += n; r.of[user] == 0 {
 			delete(r.of, user)
 		}
-		if user != 0 {
+		if local {
 			r.all += n
 		}
 	}

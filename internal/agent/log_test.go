@@ -193,3 +193,21 @@ func TestNoLogKept(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 }
+
+// TestReadersOfFleet: who reads by a fleet takes no place of others, and they none of the fleet's.
+func TestReadersOfFleet(t *testing.T) {
+	r := readers{what: "reading", ofUser: 4, most: 2}
+	for _, users := range [][]uint32{{fleetUser, fleetUser}, {4000, 4001}} {
+		for _, user := range users {
+			if _, err := r.take(user); err != nil {
+				t.Errorf("user %d: %v", user, err)
+			}
+		}
+		if _, err := r.take(users[1]); err == nil || !strings.Contains(err.Error(), "2 others are reading") {
+			t.Errorf("one more of user %d: %v", users[1], err)
+		}
+	}
+	if _, err := r.take(0); err != nil {
+		t.Error(err)
+	}
+}

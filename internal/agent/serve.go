@@ -18,6 +18,7 @@ import (
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/config"
 	"sluice/internal/agent/work"
+	"sluice/internal/base/turns"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
@@ -35,10 +36,11 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
-	mostWorkers = 4                      // of some 100 MB each
-	readWorkers = 2                      // of them for who may read, and one is for root alone
-	mostLarge   = 2                      // bodies of more than small that are held, and as many of root's
-	leftTime    = 500 * time.Millisecond // for others to take the lock that who is not root had
+	readWorkers = 2                            // processes for who may read, of some 100 MB each
+	askWorkers  = 2                            // for what a fleet asks
+	mostWorkers = readWorkers + askWorkers + 2 // with one for who may change the firewall, and one for root
+	mostLarge   = 2                            // bodies of more than small that are held, and as many of root's, and of the fleet's
+	leftTime    = 500 * time.Millisecond       // for others to take the lock that who is not root had
 )
 
 // firewall is what is asked of a host; engine.Host is one.
@@ -68,8 +70,12 @@ type server struct {
 	refusals            refusals
 	// A process takes a place of each from its caller's right on.
 	workers [all + 1]chan struct{}
-	// A large body has a place, root's in the second, from before it is read to the answer.
-	bodies [2]chan struct{}
+	// Of those of a fleet first one of asks, and none of readers.
+	asks chan struct{}
+	// Who is not root takes turns at what is bounded, by user; the fleet's are of its own.
+	bounded, boundedOfFleet *turns.Turns
+	// A large body has a place, root's in the second, the fleet's in the third, from before it is read to the answer.
+	bodies [3]chan struct{}
 	logs   readers
 	tops   readers
 	// Of updates of the country data, which may take minutes, one has a place of workers.
@@ -82,9 +88,10 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 	s := &server{
 		spaces: &a.spaces, version: a.Host.Version, here: here, ownName: a.name(),
 		workers: [...]chan struct{}{read: make(chan struct{}, readWorkers), change: make(chan struct{}, mostWorkers-1), all: make(chan struct{}, mostWorkers)},
-		reads:   a.MayRead, changes: a.MayChange, fleetMay: a.Questions,
+		asks:    make(chan struct{}, askWorkers), bounded: turns.New(), boundedOfFleet: turns.New(),
+		reads: a.MayRead, changes: a.MayChange, fleetMay: a.Questions,
 		refusals: refusals{every: refusalsTime},
-		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
+		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
 		scraper: a.scraper,
 		logs:    readers{what: "reading the log or following the connection table", ofUser: readersOfUser, most: mostReaders},
@@ -321,8 +328,11 @@ func (q *request) beside() bool {
 func sent[T any](q *request) (v T, err error) {
 	if q.most > small && (q.ContentLength < 0 || q.ContentLength > small) {
 		places := q.bodies[0]
-		if q.peer.UID == 0 {
+		switch {
+		case q.peer.UID == 0:
 			places = q.bodies[1]
+		case q.ofFleet():
+			places = q.bodies[2]
 		}
 		select {
 		case places <- struct{}{}:
@@ -393,18 +403,32 @@ var readsLocked = map[string]bool{"status": true, "verify": true, "plan": true, 
 
 // work has a process do an order, when there is room for one more of the caller's.
 func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error) {
-	if q.peer.UID != 0 && readsLocked[o.Operation] {
-		select {
-		case q.space.readLocked <- struct{}{}:
-		case <-q.Context().Done():
-			return nil, notBegun(context.Cause(q.Context()))
+	user := strconv.FormatUint(uint64(q.peer.UID), 10)
+	if o.Bounded = q.peer.UID != 0 && work.Bounded[o.Operation]; o.Bounded {
+		all := q.bounded
+		if q.ofFleet() {
+			all = q.boundedOfFleet
 		}
-		defer func() { time.AfterFunc(leftTime, func() { <-q.space.readLocked }) }()
+		leave, err := all.Take(q.Context(), user)
+		if err != nil {
+			return nil, notBegun(err)
+		}
+		defer leave()
+	}
+	if q.peer.UID != 0 && readsLocked[o.Operation] {
+		leave, err := q.space.readLocked.Take(q.Context(), user)
+		if err != nil {
+			return nil, notBegun(err)
+		}
+		defer func() { time.AfterFunc(leftTime, leave) }()
 	}
 	if o.Operation == "top" {
 		return q.looks(o, answer)
 	}
 	places := q.workers[q.may(q.peer):]
+	if q.ofFleet() {
+		places = append([]chan struct{}{q.asks}, places[change-read:]...)
+	}
 	if o.Operation == "updateCountries" {
 		places = append([]chan struct{}{q.updates}, places...)
 	}

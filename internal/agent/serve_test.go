@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/config"
 	"sluice/internal/base/ring"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -362,8 +363,8 @@ func TestRootAlone(t *testing.T) {
 	}
 }
 
-// TestWorkersForAll has readers take all the processes that they get. There is one left for
-// who may change the firewall, and one for root.
+// TestWorkersForAll has a fleet and readers take all the processes that they get: what is bounded
+// takes one of the readers'. There is one left for who may change the firewall, and one for root.
 func TestWorkersForAll(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)
@@ -380,10 +381,12 @@ func TestWorkersForAll(t *testing.T) {
 	lines := bufio.NewReader(pipe)
 	s.spaces.open["shop"].Command = []string{"/bin/sh", "-c", `echo $(cat) >"$0"; exec sleep 600`, began}
 	connected := 0
+	s.fleetMay = config.All
 	for _, c := range []struct {
 		as        *peer.Peer
 		operation string
-	}{{reader, "explain"}, {changer, "rollback"}, {root, "restore"}} {
+		begin     int
+	}{{peer.Self(fleetUser), "entries", askWorkers}, {reader, "query", 1}, {reader, "explain", 1}, {changer, "rollback", 1}, {root, "restore", 1}} {
 		s.caller.Store(c.as)
 		for range mostWorkers {
 			body := bodies["POST /v1/namespaces/{namespace}/"+c.operation]
@@ -395,9 +398,13 @@ func TestWorkersForAll(t *testing.T) {
 			defer s.open.mutex.Unlock()
 			return len(s.open.open) == connected
 		})
-		for line := ""; !strings.Contains(line, `"operation":"`+c.operation); {
-			if line, err = lines.ReadString('\n'); err != nil {
-				t.Fatalf("user %d: %v", c.as.UID, err)
+		for began := 0; began < c.begin; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("user %d, %s: %v", c.as.UID, c.operation, err)
+			}
+			if strings.Contains(line, `"operation":"`+c.operation) {
+				began++
 			}
 		}
 	}

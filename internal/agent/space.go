@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/base/turns"
+
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/fleet"
 	"sluice/internal/engine"
@@ -35,12 +37,12 @@ type space struct {
 	inFleet    atomic.Pointer[fleet.Member]     // nil: it is of no fleet
 	all        *spaces                          // of which it is one
 	differs    atomic.Pointer[string]           // how the kernel differs from what runs; nil: it does not
-	readLocked chan struct{}                    // held by one of readsLocked, and for a while after it
+	readLocked *turns.Turns                     // held by one of readsLocked, and for a while after it
 	keep       func(*apply.Host) keeper         // tests put another there
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
-	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keeping: make(chan func(keeper)), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
+	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keeping: make(chan func(keeper)), look: make(chan func()), readLocked: turns.New(), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	s.meter = s.newMeter()
 	s.samples.sampler.Meter = s.meter

@@ -32,6 +32,9 @@ Exit status: 0 answered, 2 it was given nothing to do.`,
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&o); err != nil {
 				return fmt.Errorf("read what is to be done: %w", err)
 			}
+			if err := o.Bound(); err != nil {
+				return err
+			}
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)

@@ -42,6 +42,8 @@ type Order struct {
 	Folder string `json:"folder,omitempty"`
 	// Root is the caller's root folder, of what names files; nil is that of the process.
 	Root *os.File `json:"-"`
+	// Bounded says that the process may take no more than who is not root is given.
+	Bounded bool `json:"bounded,omitempty"`
 	// Seen is where looks go of "top".
 	Seen func(*engine.Top) `json:"-"`
 	// Files says to the process that Root is its descriptor 3.
@@ -451,7 +453,9 @@ func Run(ctx context.Context, command []string, o Order, told func(api.Line)) (j
 	}
 	result, err := api.ReadLines(lines, told)
 	ended := c.Wait()
-	if errors.Is(err, api.ErrEnded) && ended != nil {
+	if errors.Is(err, api.ErrEnded) && ended != nil && o.Bounded && ctx.Err() == nil {
+		err = tooMuch(ended)
+	} else if errors.Is(err, api.ErrEnded) && ended != nil {
 		err = &api.Failure{Text: fmt.Sprintf("what the agent started for this ended: %v; sluice status says what holds", ended), Exit: 2}
 	}
 	return result, err

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/base/turns"
+
 	"sluice/internal/base/english"
 	"sluice/internal/fleet/api"
 	"sluice/internal/fleet/hub"
@@ -104,7 +106,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	c.applied.init()
 	c.driver.init()
 	c.questions.init()
-	c.verifying.turns = judge.NewTurns()
+	c.verifying.turns = turns.New()
 	c.events.init(rand.Text()[:8])
 	c.meter.init()
 	c.noticing.init(o.Notices)

@@ -5,14 +5,14 @@ import (
 	"net/http"
 	"time"
 
+	"sluice/internal/base/turns"
 	"sluice/internal/fleet/api"
-	"sluice/internal/fleet/judge"
 	"sluice/internal/fleet/store"
 )
 
 // verifying is the last look at the whole audit.
 type verifying struct {
-	turns *judge.Turns
+	turns *turns.Turns
 	head  string // that it was asked for
 	last  api.AuditVerified
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"sluice/internal/base/turns"
 	"sluice/internal/engine"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/inventory"
@@ -25,7 +26,7 @@ type Judge struct {
 	sources *engine.Sources
 	facts   *classes.Facts
 	lists   string
-	turns   *Turns
+	turns   *turns.Turns
 	read    []*reading // the last ones, the newest last; of whose turn it is
 	kept    kept
 	atlases atlases
@@ -44,7 +45,7 @@ type Options struct {
 
 // New is a judge.
 func New(o Options) *Judge {
-	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, turns: NewTurns()}
+	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, turns: turns.New()}
 	j.facts = classes.NewFacts(func(name string) (host.Facts, error) {
 		text, err := o.Facts(name)
 		if err != nil {

@@ -144,8 +144,8 @@ func TestTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	if turn.Err() == nil || len(j.turns.of) != 0 {
-		t.Errorf("it goes on: %v, %v", turn.Err(), j.turns.of)
+	if turn.Err() == nil {
+		t.Error("it goes on")
 	}
 }
 

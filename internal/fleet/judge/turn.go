@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -34,55 +33,4 @@ func (j *Judge) Turn(ctx context.Context, caller string) (turn context.Context, 
 		return nil, nil, err
 	}
 	return ctx, func() { cancel(); end() }, nil
-}
-
-// Turns are of callers, one of whom at a time does what takes long.
-type Turns struct {
-	slot  chan struct{}
-	mutex sync.Mutex
-	of    map[string]chan struct{} // who does it, or waits for it: each once
-}
-
-// NewTurns are those of nobody yet.
-func NewTurns() *Turns { return &Turns{slot: make(chan struct{}, 1), of: map[string]chan struct{}{}} }
-
-// Take waits for a caller's turn, behind what they asked before, and leave ends it. The error is
-// why the context has ended.
-func (t *Turns) Take(ctx context.Context, caller string) (leave func(), err error) {
-	mine := make(chan struct{})
-	for {
-		before := t.begin(caller, mine)
-		if before == nil {
-			break
-		}
-		select {
-		case <-before:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	end := func() {
-		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		delete(t.of, caller)
-		close(mine)
-	}
-	select {
-	case t.slot <- struct{}{}:
-		return func() { <-t.slot; end() }, nil
-	case <-ctx.Done():
-		end()
-		return nil, context.Cause(ctx)
-	}
-}
-
-// begin has a caller take their turn until mine is closed, or gives what was begun before.
-func (t *Turns) begin(caller string, mine chan struct{}) (before <-chan struct{}) {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	if is, busy := t.of[caller]; busy {
-		return is
-	}
-	t.of[caller] = mine
-	return nil
 }
