@@ -2,8 +2,13 @@
 import assert from 'node:assert/strict';
 import { Person } from './lib.mjs';
 
-/** Text that runs where it is taken for anything but text. */
-export const hostile = `<img src=x onerror=__told('ran','img')><script>__told('ran','script')</script>" onfocus=__told('ran','attribute') autofocus x="`;
+/** Text that runs where it is taken for anything but text, as far as a log's prefix may have it. */
+export const hostilePrefix = `<img src=x onerror=__told('ran','img')><script>__told('ran','script')</script>`;
+/** The same, where everything may be written. */
+export const hostile = `${hostilePrefix}" onfocus=__told('ran','attribute') autofocus x="`;
+/** A rule that logs what comes to telnet, with a comment. */
+export const hostileRule = `    # ${hostile}
+    - drop telnet log "${hostilePrefix}"`;
 
 /** Looks at each page light and dark, narrow and wide. */
 export async function everybodyCanRead(t, chromium, session, url, pages) {

@@ -7,7 +7,7 @@ await until(
   `the controller has ${rows} hosts`,
   async () => JSON.parse(await controller('hosts', '--json').catch((e) => e.stdout)).hosts.length >= rows,
 );
-let person = await Person.at(chromium, await link());
+let person = await Person.at(chromium, await link('erika@example.net', 'admin'));
 await person.page.getByRole('button', { name: 'Log in' }).click();
 await person.pages();
 const session = await person.context.storageState();

@@ -1,16 +1,42 @@
 // The page of a fleet: a real controller, five real hosts, real packets, a real browser.
-import { everybodyCanRead, hostile, hostileIsText, keysReachAll } from './every.mjs';
+import { everybodyCanRead, hostile, hostileIsText, hostileRule, keysReachAll } from './every.mjs';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { browser, controller, inside, link, Person, running, scene } from './lib.mjs';
+import {
+  browser,
+  controller,
+  inside,
+  link,
+  Person,
+  publish,
+  reaches,
+  run,
+  running,
+  scene,
+  until,
+} from './lib.mjs';
 
 const url = scene.fleet.url;
+const repository = ['--repository', scene.fleet.repository];
 let chromium, session, pages;
 
 before(async () => {
   chromium = await browser();
   await controller('ban', '192.0.2.99', '--for', '2h', '-m', hostile);
+  await publish(
+    {
+      'parts/80-telnet.yaml': `# ${hostile}\nversion: 1\nhosts: role=web\ninput:\n  rules:\n${hostileRule}\n`,
+    },
+    '--wait',
+  );
+  // What the most hostile labels are that a host may have.
+  const labels = ['web-2', 'role=web', 'env=prod', 'constructor=javascript:__told'];
+  await run('sluice-controller', 'sign', 'labels', ...labels, '--key', scene.fleet.key, ...repository);
+  await controller('publish', 'labels', ...repository);
+  await until('the host has its labels', async () =>
+    /^web-2 +proved/m.test(await controller('hosts', 'constructor=javascript:__told')),
+  );
   const person = await Person.at(chromium, await link());
   await person.page.getByRole('button', { name: 'Log in' }).click();
   await person.settled();
@@ -35,7 +61,26 @@ async function at(path, options = {}) {
 
 test('everybody can read it', (t) => everybodyCanRead(t, chromium, session, url, pages));
 test('keys reach all', (t) => keysReachAll(t, chromium, session, url, pages));
-test('hostile text is text', (t) => hostileIsText(t, chromium, session, url, pages, []));
+test('hostile text is text', async (t) => {
+  const web1 = scene.fleet.hosts[0].address;
+  await reaches(scene.fleet, 23, web1); // is dropped, and logged
+  const shown = [
+    '/policy?file=parts/80-telnet.yaml',
+    '/hosts/web-1?tab=rules',
+    '/hosts/web-1?tab=log',
+    '/log?service=telnet',
+    '/bans',
+    `/ask?kind=explain&source=10.99.0.1&destination=${web1}&port=telnet&hosts=role%3Dweb`,
+  ];
+  await hostileIsText(t, chromium, session, url, pages, shown);
+});
+
+test('the hosts by a label that is a word of the browser too', async () => {
+  const person = await at('/hosts?labels=constructor');
+  await person.page.getByText('1 of 5 hosts').waitFor();
+  await person.page.getByText('constructor=javascript:__told').first().waitFor();
+  await person.end();
+});
 
 test('the hosts: a filter that the address keeps, and each by its name', async () => {
   const person = await at('/');
@@ -73,11 +118,10 @@ test('one country more for the web group: its diff, signed, rolled out with a ca
     .innerText();
   const draft = command.split(' ').at(-1);
   // Who signs has a shell, and no browser.
-  const repository = ['--repository', scene.fleet.repository];
   await controller('sign', draft, '--yes', '--key', scene.fleet.key, ...repository);
-  await controller('publish', ...repository);
+  const [, bundle] = /bundle (\d+)/.exec(await controller('publish', ...repository));
   await person.see('link', 'Roll-outs').click();
-  await person.see('link', /undle 2/).click();
+  await person.see('link', `Bundle ${bundle}`).click();
   await person.page.getByText(/done/).first().waitFor();
   assert.ok(person.clicks <= 8, `${person.clicks} clicks`);
   await person.end();
@@ -114,7 +158,6 @@ test('who can reach ssh of the databases, in 3 clicks', async () => {
 });
 
 test('a roll-out: paused, resumed and stopped by who says why', async () => {
-  const repository = ['--repository', scene.fleet.repository];
   await controller('sign', '--floor', '1', '--days', '80', '--key', scene.fleet.key, ...repository);
   await controller('publish', '--not-before', '1h', ...repository);
   const person = await at('/rollouts');

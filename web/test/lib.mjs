@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { spawn, execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
 
@@ -21,9 +22,9 @@ export const run = async (program, ...args) => (await executed(program, args, { 
 /** Runs a program where a host or a client of the scene is. */
 export const inside = (of, ...command) => run('ip', 'netns', 'exec', of.netns, ...command);
 
-/** Whether a client of the scene reaches a port of the host. */
-export const reaches = (client, port) =>
-  inside(client, 'timeout', '2', 'bash', '-c', `</dev/tcp/${scene.host.address}/${port}`).then(
+/** Whether a client of the scene reaches a port, of the host unless said. */
+export const reaches = (client, port, address = scene.host.address) =>
+  inside(client, 'timeout', '2', 'bash', '-c', `</dev/tcp/${address}/${port}`).then(
     () => true,
     () => false,
   );
@@ -35,14 +36,21 @@ export const sluice = (host, ...args) =>
 /** Runs sluice-controller about the fleet of the scene. */
 export const controller = (...args) => run('sluice-controller', ...args, '--dir', scene.fleet.dir);
 
+/** Rolls out the fleet's policy with other texts of files, null is none, and says the number of the bundle. */
+export async function publish(texts, ...more) {
+  const { repository, key } = scene.fleet;
+  for (const [name, text] of Object.entries(texts))
+    if (text === null) rmSync(join(repository, name));
+    else writeFileSync(join(repository, name), text);
+  await controller('sign', '--key', key, '--repository', repository);
+  const out = await controller('publish', '--repository', repository, ...more);
+  return Number(/bundle (\d+)/.exec(out)[1]);
+}
+
 /** Waits until something is so, and says it. */
-export async function until(what, is) {
+export async function until(what, is, bound = patience) {
   let last;
-  for (
-    const end = Date.now() + patience;
-    Date.now() < end;
-    await new Promise((done) => setTimeout(done, 100))
-  ) {
+  for (const end = Date.now() + bound; Date.now() < end; await new Promise((done) => setTimeout(done, 100))) {
     try {
       const out = await is();
       if (out) return out;
@@ -86,9 +94,9 @@ export class Local extends Program {
   }
 }
 
-/** The address that logs a person in at the controller, once. */
-export const link = async (who = 'erika@example.net') =>
-  (await controller('access', 'link', who, '--role', 'admin')).trim();
+/** The address that logs a person in at the controller, once, with a role of its own where one is given. */
+export const link = async (who = 'erika@example.net', role) =>
+  (await controller('access', 'link', who, ...(role ? ['--role', role] : []))).trim();
 
 /** A program of the scene by its arguments; one that was killed can be started again. */
 export function running(...words) {
@@ -101,6 +109,7 @@ export function running(...words) {
     }
     if (!words.every((word) => args.includes(word))) continue;
     return {
+      signal: (name) => process.kill(Number(pid), name),
       kill: async () => {
         process.kill(Number(pid), 'SIGKILL');
         await until(
@@ -110,7 +119,9 @@ export function running(...words) {
             /^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')),
         );
       },
-      again: (netns) => new Program(...(netns ? ['ip', 'netns', 'exec', netns] : []), ...args),
+      /** The same program, with more arguments. */
+      again: (netns, ...more) =>
+        new Program(...(netns ? ['ip', 'netns', 'exec', netns] : []), ...args, ...more),
     };
   }
   throw new Error(`no process has the arguments ${words.join(' ')}`);

@@ -1,6 +1,7 @@
 // The page of one host, by a real agent, real packets and a real browser.
-import { everybodyCanRead, hostile, hostileIsText, keysReachAll } from './every.mjs';
+import { everybodyCanRead, hostile, hostileIsText, hostileRule, keysReachAll } from './every.mjs';
 import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { browser, inside, Local, Person, reaches, scene, sluice, until } from './lib.mjs';
 
@@ -11,6 +12,9 @@ before(async () => {
   chromium = await browser();
   const address = await local.start();
   await sluice(scene.host, 'ban', '192.0.2.99', '--for', '2h', '-m', hostile);
+  const policy = readFileSync(scene.policy, 'utf8').replace(/(input:\n.*\n  rules:\n)/, `$1${hostileRule}\n`);
+  writeFileSync(scene.policy, `# ${hostile}\n${policy}`);
+  await sluice(scene.host, 'apply', scene.policy, '--no-confirm', '-m', hostile);
   const person = await Person.at(chromium, address);
   pages = [
     ...(await person.pages()),
@@ -33,7 +37,20 @@ async function at(path, options = {}) {
 
 test('everybody can read it', (t) => everybodyCanRead(t, chromium, session, local.url.origin, pages));
 test('keys reach all', (t) => keysReachAll(t, chromium, session, local.url.origin, pages));
-test('hostile text is text', (t) => hostileIsText(t, chromium, session, local.url.origin, pages, ['/bans']));
+test('hostile text is text', async (t) => {
+  const office = scene.clients.find((c) => c.name === 'the office');
+  await reaches(office, 23); // is dropped, and logged
+  const shown = [
+    '/policy',
+    '/bans',
+    '/host?tab=rules',
+    '/host?tab=log',
+    '/host?tab=history',
+    '/log?service=telnet',
+    `/ask?kind=explain&source=${office.ipv4}&port=telnet`,
+  ];
+  await hostileIsText(t, chromium, session, local.url.origin, pages, shown);
+});
 
 test('the overview says proved of what is proved, and drift of what somebody changed', async () => {
   const person = await at('/');

@@ -3,6 +3,7 @@
 import { data, fleet, Host, type Agent, type Fleet } from '../api/client';
 import { plural } from './numbers';
 import { session } from './session.svelte';
+import { waits } from './waits';
 
 export type Kind = 'ban' | 'allow';
 
@@ -106,10 +107,6 @@ export async function lift(kind: Kind, h: Holding, reason: string): Promise<stri
   if (done['locked-out'])
     throw new Error(`Nothing was changed: ${done['locked-out']} is logged in over ssh by it.`);
   return [`It is lifted, by generation ${done.generation}.`, ...(done.notes ?? [])].join(' ');
-}
-
-function waits(request: Fleet['Request']): string {
-  return `It waits for a second person to approve it (request ${request.id}); nothing holds before that.`;
 }
 
 /** Those that hold; of a fleet the first thousand, with what says that there are more. */

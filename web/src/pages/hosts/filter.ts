@@ -26,8 +26,9 @@ export function matching(all: Fleet['Host'][], f: Filter): Fleet['Host'][] {
       (!f.version || h.version === f.version) &&
       (!f.kernel || h.kernel === f.kernel) &&
       (!f.backend || h.backend === f.backend) &&
-      labels.every(([name, value]) =>
-        value === undefined ? h.labels?.[name] !== undefined : h.labels?.[name] === value,
+      labels.every(
+        ([name, value]) =>
+          Object.hasOwn(h.labels ?? {}, name) && (value === undefined || h.labels?.[name] === value),
       ) &&
       (!q ||
         h.host.toLowerCase().includes(q) ||
