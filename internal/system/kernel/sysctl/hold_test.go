@@ -16,10 +16,11 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-const heldName = "net.netfilter.nf_conntrack_max"
+// heldName is a limit of the machine that no other test changes.
+const heldName = "net.netfilter.nf_conntrack_expect_max"
 
 // TestMain is also the process that TestHoldOutlivesKill kills: it holds the limit
-// of the connection table, raises it by one, says so, and waits.
+// of expected connections, raises it by one, says so, and waits.
 func TestMain(m *testing.M) {
 	record := os.Getenv("SLUICE_TEST_HOLD")
 	if record == "" {
