@@ -1434,6 +1434,9 @@ type PolicyStage struct {
 
 // PolicyText defines model for PolicyText.
 type PolicyText struct {
+	// Cut access of fleet.yaml is left out, line by line: the caller has a role for some hosts alone
+	Cut bool `json:"cut,omitempty,omitzero"`
+
 	// Hosts how many there are
 	Hosts int `json:"hosts"`
 

@@ -68,7 +68,9 @@ func (o operator) Policy(w http.ResponseWriter, r *http.Request) {
 		if body, err = o.read(r.Context(), f.SHA256, trust.MaxFile); err != nil {
 			break
 		}
-		text.Text = string(body)
+		if text.Text = string(body); f.Path == m.FleetFile.Path && who.Hosts != nil {
+			text.Text, text.Cut = withoutAccess(text.Text), true
+		}
 		out.Files = append(out.Files, text)
 	}
 	o.answered(err)

@@ -108,6 +108,9 @@ func TestPolicyTexts(t *testing.T) {
 	if len(otto.Files) != 3 || otto.Files[0].Hosts != 1 || otto.Files[2].Name != "parts/50-db.yaml" {
 		t.Errorf("%+v", otto)
 	}
+	if text := otto.Files[0].Text; !otto.Files[0].Cut || !strings.Contains(f.text, "user:otto") || strings.Contains(text, "user:") || !strings.Contains(text, accessCut) || is.Files[0].Cut {
+		t.Errorf("who may do what is told to who has a role for some hosts: %q", text)
+	}
 }
 
 // TestPolicyCheck: what is wrong with a draft is said by class, with places in the files that the

@@ -1196,6 +1196,8 @@ export interface components {
             /** @description its path in the repository */
             name: string;
             text: string;
+            /** @description access of fleet.yaml is left out, line by line: the caller has a role for some hosts alone */
+            cut?: boolean;
             /** @description of the hosts that it is for; none: all */
             selector?: string;
             /** @description how many there are */
