@@ -40,7 +40,15 @@ async function take(kind, session, url, pages) {
         await person.page.emulateMedia({ colorScheme });
         await person.settled();
         await person.page.waitForTimeout(1500); // for packets to come
-        const name = path === '/' ? 'overview' : path.slice(1).replaceAll(/[^a-z0-9]+/g, '-');
+        const name =
+          path === '/'
+            ? 'overview'
+            : path
+                .slice(1)
+                .replace(/\?kind=.*/, '')
+                .replaceAll(/[^a-z0-9]+/g, '-');
+        const answer = person.page.getByRole('region', { name: 'Answer' });
+        if (await answer.count()) await answer.evaluate((found) => found.scrollIntoView({ block: 'end' }));
         const parts = [kind, name, width < 400 ? 'narrow' : '', colorScheme === 'dark' ? 'dark' : ''];
         writeFileSync(
           `${out}/${parts.filter(Boolean).join('-')}.webp`,
@@ -61,6 +69,10 @@ async function session(address) {
   return found;
 }
 
+/** The same pages, of which the one for questions has an answer. */
+const asked = (pages) =>
+  pages.map((path) => (path === '/ask' ? '/ask?kind=query&service=ssh&verdict=accept' : path));
+
 const local = new Local();
 const host = await session(await local.start());
 await sluice(scene.host, 'ban', '198.51.100.66', '--for', '2h', '-m', 'tries passwords');
@@ -77,11 +89,11 @@ await sluice(
 const web3 = scene.fleet.hosts.find((h) => h.name === 'web-3');
 await inside(web3, 'nft', 'insert', 'rule', 'inet', 'sluice', 'input', 'tcp', 'dport', '9999', 'accept');
 await new Promise((done) => setTimeout(done, 40_000)); // for packets to come
-await take('host', host.state, local.url.origin, host.pages);
+await take('host', host.state, local.url.origin, asked(host.pages));
 await local.stop();
 const fleet = await session(await link());
 await take('fleet', fleet.state, scene.fleet.url, [
-  ...fleet.pages,
+  ...asked(fleet.pages),
   '/hosts/web-3',
   '/rollouts/1',
   '/admin?tab=audit',
