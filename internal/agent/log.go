@@ -190,7 +190,7 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 	answer := q.answer(w, q.Request)
 	kept := q.log.Load()
 	if kept == nil {
-		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged"))
+		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged: its file has size: none in log"))
 		return
 	}
 	end, err := q.stream(answer, in.Follow)

@@ -209,7 +209,7 @@ func remedy(e *apply.RemedyError, here string) string {
 // remedies has what stands behind the name of a command for {here}.
 var remedies = map[apply.Remedy]string{
 	apply.BeRoot:                   "run it with sudo",
-	apply.ApplyOne:                 "apply one",
+	apply.ApplyOne:                 "apply one; sluice init writes a first one",
 	apply.ApplyAgain:               "apply it again",
 	apply.ApplyAgainOrGoTo:         "apply it again, or sluice rollback{here} {generation}",
 	apply.ApplyAgainOrGoBack:       "apply it again, or sluice rollback{here} to a generation of sluice history{here}",

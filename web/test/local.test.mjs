@@ -104,7 +104,7 @@ test('the policy: an error at its line as one types, what a change opens, a tria
   await person.see('button', 'Take it back').waitFor();
   await until('Brazil gets in', () => reaches(brazil, 22));
   await person.see('button', 'Take it back').click();
-  await person.page.getByText('The policy before runs again').waitFor();
+  await person.page.getByText('The previous policy runs again').waitFor();
   assert.ok(!(await reaches(brazil, 22)));
   await person.see('button', 'Drop the changes').click();
   await person.end();

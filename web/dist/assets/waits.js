@@ -1,1 +1,1 @@
-function e(e){let t=e;return t?.asks!==void 0&&t.state===`waiting`?`It waits for the approval of a second person (request ${t.id}).`:``}export{e as t};
+function e(e){let t=e;return t?.asks!==void 0&&t.state===`waiting`?`It waits for a second person to approve it (request ${t.id}).`:``}export{e as t};

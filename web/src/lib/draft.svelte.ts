@@ -178,7 +178,7 @@ async function ofHost(): Promise<Base> {
     host.api.GET('/v1/namespaces/{namespace}/generations', { params: { path: host.path } }),
   );
   if (history.running === 0)
-    throw new Error('No policy of Sluice is loaded. sluice init writes a first one, sluice apply loads it.');
+    throw new Error('No Sluice policy is loaded: sluice init writes a first one, and sluice apply loads it.');
   const got = await data(
     host.api.GET('/v1/namespaces/{namespace}/generations/{generation}', {
       params: { path: { ...host.path, generation: history.running } },

@@ -55,7 +55,7 @@ export async function hold(kind: Kind, w: Wanted): Promise<string> {
     const written = done.written[0];
     return written?.of
       ? `Written: ${plural(written.of, 'host')} ${written.of === 1 ? 'is' : 'are'} told now.`
-      : 'It holds already.';
+      : 'It is in force already.';
   }
   const host = new Host();
   const params = { path: host.path, query: reason ? { reason } : {} };
@@ -67,7 +67,7 @@ export async function hold(kind: Kind, w: Wanted): Promise<string> {
       }),
     );
     if (done.refused?.length) throw new Error(done.refused.map((r) => `${r.what}: ${r.why}`).join('\n'));
-    if (!done['in-force']) throw new Error('It is banned, and the rules that run ask no bans.');
+    if (!done['in-force']) throw new Error('It is banned, but the rules that run do not check bans.');
     return ['It is banned now.', ...(done.notes ?? [])].join(' ');
   }
   const done = await data(
@@ -94,8 +94,7 @@ export async function lift(kind: Kind, h: Holding, reason: string): Promise<stri
     const done = await data(
       host.api.POST('/v1/namespaces/{namespace}/bans/lift', { params, body: { what: [h.what] } }),
     );
-    if (done['of-fleet']?.length)
-      throw new Error('Its fleet bans it, and this host cannot lift it: the controller can.');
+    if (done['of-fleet']?.length) throw new Error('The fleet bans it: only its controller can lift that.');
     return done.lifted ? 'It is lifted.' : 'It was lifted already.';
   }
   const done = await data(

@@ -47,7 +47,9 @@ export class Live {
         if (stopped.aborted) break;
         this.#is(
           'lost',
-          error instanceof Error && error.name === 'Refused' ? error.message : 'The server does not answer.',
+          error instanceof Error && error.name === 'Refused'
+            ? error.message.replace(/\.?$/, '.')
+            : 'The server does not answer.',
         );
       }
       const ms = this.#wait * 1000 * (0.5 + Math.random());

@@ -9,7 +9,7 @@ interface Line {
   error?: { error: string };
 }
 
-/** How far a question is: "12 of 30 classes of hosts", "" where nothing is told. */
+/** How far a question is: "Computed for 12 of 30 classes of hosts…", "" where nothing is told. */
 export class Progress {
   text = $state('');
 
@@ -46,12 +46,11 @@ export class Progress {
         rest = rest.slice(end + 1);
         if (!text) continue;
         const line = JSON.parse(text) as Line;
+        if (line.error || line.result !== undefined) this.text = '';
         if (line.error) throw new Failed(line.error.error, 422, line.error);
-        if (line.result !== undefined) {
-          this.text = '';
-          return line.result as T;
-        }
-        if (line.progress) this.text = `${line.progress.done} of ${line.progress.of} classes of hosts`;
+        if (line.result !== undefined) return line.result as T;
+        if (line.progress)
+          this.text = `Computed for ${line.progress.done} of ${line.progress.of} classes of hosts…`;
       }
       if (done) throw new Failed('The server ended before the answer was whole.', 0);
     }

@@ -28,7 +28,7 @@ export async function look(host: Host, signal: AbortSignal): Promise<Agent['Top'
         }),
       );
       const top = linesOf(text).find((line) => line.top)?.top;
-      if (!top) throw new Failed('The host tells nothing.', 502);
+      if (!top) throw new Failed('The host gave no answer.', 502);
       return top;
     } catch (error) {
       if (!(error instanceof Failed) || error.status !== 409 || tries === 5) throw error;

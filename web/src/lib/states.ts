@@ -13,16 +13,16 @@ interface Is {
 
 export const states: Record<HostState, Is> = {
   drift: { kind: 'bad', word: 'drift', why: 'Somebody changed the rules in the kernel.' },
-  refused: { kind: 'bad', word: 'refused', why: 'It did not take the bundle, or took it back.' },
+  refused: { kind: 'bad', word: 'refused', why: 'It refused the bundle, or rolled it back.' },
   claimed: { kind: 'bad', word: 'claimed', why: 'Two hosts claim its name.' },
   restored: {
     kind: 'warn',
     word: 'restored',
-    why: 'The database is an older copy; it takes nothing until that is signed.',
+    why: 'The controller’s database is an older copy; the host takes nothing until that is signed for.',
   },
-  stale: { kind: 'warn', word: 'stale', why: 'It is on the way to the bundle.' },
+  stale: { kind: 'warn', word: 'stale', why: 'It is on its way to the newest bundle.' },
   none: { kind: 'warn', word: 'no bundle', why: 'No roll-out has reached it.' },
-  offline: { kind: 'unknown', word: 'offline', why: 'Nobody hears it. It keeps what it runs.' },
+  offline: { kind: 'unknown', word: 'offline', why: 'It is not connected. It keeps running what it has.' },
   proved: { kind: 'good', word: 'proved', why: 'Its kernel does what the bundle says, for every packet.' },
 };
 

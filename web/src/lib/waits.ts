@@ -4,6 +4,6 @@ import type { Fleet } from '../api/client';
 export function waits(answer: unknown): string {
   const r = answer as Partial<Fleet['Request']> | undefined;
   return r?.asks !== undefined && r.state === 'waiting'
-    ? `It waits for the approval of a second person (request ${r.id}).`
+    ? `It waits for a second person to approve it (request ${r.id}).`
     : '';
 }

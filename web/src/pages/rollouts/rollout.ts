@@ -1,5 +1,6 @@
 // A roll-out as the controller has it (internal/fleet/rollout); the OpenAPI document names it an object.
 
+import { plural } from '../../lib/numbers';
 import type { Standing } from '../../lib/standing';
 
 export type Phase =
@@ -88,7 +89,7 @@ export function open(r: Rollout): boolean {
 /** "1 per class", "5 %", "20 hosts". */
 export function stageText(s: Stage): string {
   if (s['per-class']) return `${s['per-class']} per class`;
-  return s.percent ? `${s.percent} %` : `${s.hosts} hosts`;
+  return s.percent ? `${s.percent} %` : plural(s.hosts ?? 0, 'host');
 }
 
 /** How a roll-out may be steered now, by the phase that it is in. */
