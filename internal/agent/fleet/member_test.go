@@ -100,6 +100,26 @@ func TestNotTaken(t *testing.T) {
 			t.Error(doubt)
 		}
 
+		// The same keeps a host with the order of a thief that has the keys of a controller, where
+		// it names a signed bundle: the true order of that revision came too late.
+		forged := s.desired
+		forged.Order.Revision, forged.Bundle, forged.Rollout, forged.Since = forged.Order.Revision+1, 1, 998, forged.Order.Revision+1
+		s.push(&wire.Message{Desired: &forged})
+		synctest.Wait()
+		late = forged
+		late.Rollout = 4
+		s.push(&wire.Message{Desired: &late})
+		synctest.Wait()
+		m.mu.Lock()
+		doubt = m.untaken
+		m.mu.Unlock()
+		if m.now().Desired.Rollout != 998 || !strings.Contains(doubt, "the policy key has to sign a new incarnation") {
+			t.Fatalf("%+v: %s", m.now(), doubt)
+		}
+		s.desire(wire.Desired{Bundle: two, Rollout: 5})
+		s.desire(wire.Desired{Bundle: two, Rollout: 3})
+		s.await(wire.StateConfirmed, time.Minute)
+
 		desired := s.desired
 		s.push(&wire.Message{Desired: &desired})
 		synctest.Wait()

@@ -29,6 +29,7 @@ type link struct {
 	caught  []wire.Desired // what this host was told, for who replays it
 	bundle  int64          // that it was told last, and since when
 	since   time.Time
+	lied    bool
 }
 
 const latency = 5 * time.Millisecond
@@ -221,6 +222,7 @@ func (l *link) lie() {
 	l.f.mutex.Unlock()
 	l.mutex.Lock()
 	caught := l.caught
+	l.lied = l.lied || len(caught) > 0
 	l.mutex.Unlock()
 	if len(caught) == 0 {
 		return
