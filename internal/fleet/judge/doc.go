@@ -4,5 +4,6 @@
 // bundles are made of.
 //
 // Texts come from people who may only read, so they name no file of this machine and no list
-// is downloaded for them; and one question is judged at a time, so that agents never wait.
+// is downloaded for them; and one question is judged at a time, for a minute and within some memory,
+// so that agents never wait.
 package judge

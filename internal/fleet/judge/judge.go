@@ -27,6 +27,7 @@ type Judge struct {
 	facts   *classes.Facts
 	lists   string
 	turns   *turns.Turns
+	growth  uint64     // bytes of the heap, see mostGrowth
 	read    []*reading // the last ones, the newest last; of whose turn it is
 	kept    kept
 	atlases atlases
@@ -45,7 +46,7 @@ type Options struct {
 
 // New is a judge.
 func New(o Options) *Judge {
-	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, turns: turns.New()}
+	j := &Judge{sources: &engine.Sources{State: o.State, Offline: true}, lists: o.Lists, turns: turns.New(), growth: mostGrowth}
 	j.facts = classes.NewFacts(func(name string) (host.Facts, error) {
 		text, err := o.Facts(name)
 		if err != nil {
