@@ -8,6 +8,7 @@ import {
   controller,
   inside,
   link,
+  patience,
   Person,
   publish,
   reaches,
@@ -223,18 +224,49 @@ test('the audit: who did what, exported, and the chain verified', async () => {
   await person.end();
 });
 
-test('a controller that is away is told, and its return too', async () => {
+test('each state of the overview leads to just those hosts', async () => {
   const person = await at('/');
-  const told = person.page.getByText(/does not answer|is lost/).first();
-  const is = running('run', scene.fleet.dir);
-  await is.kill();
-  await told.waitFor();
-  const again = is.again(scene.fleet.netns);
-  await again.start();
+  const { hosts, repository } = scene.fleet;
+  /** Goes from the overview to the hosts of a state, which there have to be. */
+  const leads = async (state, least = 1) => {
+    const are = async () => {
+      // It exits with 1 where some are not proved.
+      const out = await controller('hosts', '--json').catch((error) => error.stdout);
+      const found = JSON.parse(out).hosts.filter((h) => h.state === state);
+      return found.length >= least && found.map((h) => h.host).sort();
+    };
+    await until(`hosts are ${state}`, are, 3 * patience);
+    await person.visit('/');
+    await person.see('link', new RegExp(`^[0-9]+ ${state}`)).click();
+    await until(`the page lists those that are ${state}`, async () => {
+      const links = await person.page.locator('main a[href^="/hosts/"]').allInnerTexts();
+      return links.sort().join() === (await are()).join();
+    });
+    assert.match(person.page.url(), new RegExp(`/hosts\\?state=${state}$`));
+  };
+  const silent = running('agent', hosts.at(-1).state);
+  silent.signal('SIGSTOP');
+  const fleet = readFileSync(`${repository}/fleet.yaml`, 'utf8');
+  // Nothing answers there: hosts try the policy for as long as they may, and take it back then.
+  const tried = (time) => ({
+    'fleet.yaml': fleet.replace(
+      'probes: [controller]',
+      `on-halt: hold, confirm: ${time}, probes: ["tcp localhost:8081"]`,
+    ),
+  });
   try {
-    await told.waitFor({ state: 'detached' });
+    await publish(tried('10m'));
+    await leads('stale');
+    await publish(tried('5s'));
+    await leads('refused');
+    await leads('offline');
+    await person.see('link', hosts.at(-1).name).click();
+    await person.page.getByText('Nobody hears this host now').waitFor();
   } finally {
-    await again.stop(); // else nothing ends
+    silent.signal('SIGCONT');
   }
+  await publish({ 'fleet.yaml': fleet }, '--wait');
+  await leads('proved', 5);
+  for (const none of ['drift', 'stale', 'offline', 'refused']) await leads(none, 0);
   await person.end();
 });

@@ -90,6 +90,7 @@ bans: { max: 1000, for: 7d, widest: [24, 48] }
 exceptions: { who: [0.0.0.0/0], longest: 8h }
 access:
   - { who: "user:erika@example.net", role: admin }
+  - { who: "user:max@example.net", role: operator }
 roll-out: { stages: [1 per class, 100%], settle: 1s, probes: [controller] }
 `,
 		"parts/10-base.yaml": `# For every host.
