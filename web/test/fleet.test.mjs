@@ -1,13 +1,15 @@
 // The page of a fleet: a real controller, five real hosts, real packets, a real browser.
 import { everybodyCanRead, hostile, hostileIsText, hostileRule, keysReachAll } from './every.mjs';
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import {
   browser,
+  Connection,
   controller,
   inside,
   link,
+  ListServer,
   patience,
   Person,
   publish,
@@ -193,6 +195,71 @@ test('a ban of the fleet: proved on each host, and lifted', async () => {
   await person.page.getByRole('dialog').getByRole('button', { name: 'Lift' }).click();
   await row.waitFor({ state: 'detached' });
   await person.end();
+});
+
+test('a live list: its age and size, one that shrank, what another would change, taken', async () => {
+  const [web, other] = ['web-1', 'web-2'].map((name) => scene.fleet.hosts.find((h) => h.name === name));
+  const lines = Array.from({ length: 20 }, (_, n) => `203.0.113.${2 * n + 1}`);
+  const server = new ListServer(scene.fleet);
+  // A machine beside the hosts, whose address is none of theirs.
+  const scanner = '10.99.0.77';
+  await inside(other, 'ip', 'address', 'add', `${scanner}/24`, 'dev', 'eth0');
+  const held = new Connection(other, web.address, 22, scanner);
+  const base = 'parts/10-base.yaml';
+  const was = readFileSync(`${scene.fleet.repository}/${base}`, 'utf8');
+  server.serve(...lines);
+  await server.start();
+  try {
+    writeFileSync(
+      `${scene.fleet.repository}/${base}`,
+      was
+        .replace('\nsets:\n', `\nsets:\n  scanners: { url: "${server.url}", live: true, refresh: 1h }\n`)
+        .replace('\n  rules:\n', '\n  rules:\n    - drop from scanners\n'),
+    );
+    // Its server is on the loopback of the controller's namespace.
+    await inside(scene.fleet, 'sluice-controller', 'sign', '--key', scene.fleet.key, ...repository);
+    await controller('publish', ...repository);
+    const person = await at('/lists');
+    const list = person.page.getByRole('region', { name: 'scanners' });
+    await list.getByText('proved on 5 hosts').waitFor();
+    await list.getByText('20 prefixes').waitFor();
+    await list.getByText(/ago, asked every/).waitFor();
+    await held.start();
+
+    server.serve(...lines.slice(0, 5));
+    await assert.rejects(controller('lists', 'refresh', 'scanners'), /looks like this/);
+    await list.locator('.badge', { hasText: 'failing' }).waitFor();
+    const look = list.getByRole('button', { name: 'What would change?' });
+    await look.click();
+    await list.locator('.badge', { hasText: 'refused' }).waitFor();
+    await list.getByText('20 → 5 prefixes: 0 come, 15 go').waitFor();
+
+    server.serve(...lines, scanner);
+    await look.click();
+    await list.getByText('20 → 21 prefixes: 1 come, 0 go').waitFor();
+    await list.getByText('Which come').click();
+    await list.getByText(`${scanner}/32`).waitFor();
+    await list.getByText('changes on 5 hosts').waitFor();
+    await list.getByText('5 hosts answered: 1 host would cut somebody').waitFor();
+    await list.getByText(new RegExp(`tcp ${scanner}:\\d+ → ${web.address}:22`)).waitFor();
+    const elements = () => inside(web, 'nft', 'list', 'ruleset');
+    assert.ok(!(await elements()).includes(scanner), 'nothing is taken yet');
+    assert.deepEqual(await person.axe(), []);
+    await list.getByRole('button', { name: 'Take it, and cut these' }).click();
+    await person.page
+      .getByRole('dialog')
+      .getByRole('button', { name: /^Take it/ })
+      .click();
+    await list.getByText('It is taken').waitFor();
+    await list.getByText('21 prefixes').waitFor();
+    await list.getByText('proved on 5 hosts').waitFor();
+    assert.ok((await elements()).includes(scanner));
+    await person.end();
+  } finally {
+    await held.stop();
+    await server.stop();
+    await publish({ [base]: was });
+  }
 });
 
 test('the map of the web group, exact, by class', async () => {

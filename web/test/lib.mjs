@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { spawn, execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
@@ -75,8 +76,40 @@ class Program {
     if (line) return until(`${this.command.join(' ')} prints ${line}`, () => line.exec(out)?.[0]);
   }
   async stop() {
-    this.child.kill('SIGKILL');
+    this.child?.kill('SIGKILL'); // none: it was not started
     await this.ended;
+  }
+}
+
+/** A web server on the loopback of a namespace, which gives a text that a test changes. */
+export class ListServer extends Program {
+  constructor(of) {
+    const file = join(mkdtempSync(join(tmpdir(), 'list-')), 'list.txt');
+    const serve = `require('http').createServer((_, to) => to.end(require('fs').readFileSync('${file}')))
+      .listen(8099, '127.0.0.1', () => console.log('serves'))`;
+    super('ip', 'netns', 'exec', of.netns, process.execPath, '-e', serve);
+    this.file = file;
+    this.url = 'http://127.0.0.1:8099/list.txt';
+  }
+  serve(...lines) {
+    writeFileSync(this.file, lines.join('\n') + '\n');
+  }
+  start() {
+    return super.start(/serves/);
+  }
+}
+
+/** A connection from a namespace that stays until it is stopped. */
+export class Connection extends Program {
+  constructor(of, host, port, localAddress) {
+    const to = JSON.stringify({ host, port, localAddress });
+    // What the server says back shows that the host has let it in.
+    const hold = `const c = require('net').connect(${to}, () => c.write('hello'));
+      c.on('data', () => console.log('connected')).on('error', () => {}); setInterval(() => {}, 1e6)`;
+    super('ip', 'netns', 'exec', of.netns, process.execPath, '-e', hold);
+  }
+  start() {
+    return super.start(/connected/);
   }
 }
 
