@@ -11,7 +11,7 @@
 //	<!-- exits N -->      the next block ends with this status, and not with 0
 //	<!-- run by FILE -->  the lines of the next block stand in this file of the repository, which runs them
 //
-// Pages that make generate writes have no such blocks of their own. The tests want root; they are
+// Pages that make generate writes have no such blocks of their own. The tests need root; they are
 // `make test-long PART=docs`.
 package docs
 
@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 				t.Skip("a host for each page takes minutes: make test-long PART=docs")
 			}
 			if os.Getuid() != 0 {
-				t.Fatal("a host of one's own wants root")
+				t.Fatal("a host of its own needs root")
 			}
 			t.Parallel()
 			run(t, name, blocks, installed(t))

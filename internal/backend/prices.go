@@ -6,14 +6,14 @@ import (
 	"sluice/internal/program"
 )
 
-// Pricer is a backend that knows what a packet pays.
+// Pricer is a backend that knows what a packet costs.
 type Pricer interface {
 	// Prices gives what the parts of a program cost a packet, before it is
 	// lowered.
 	Prices(p *program.Program) Prices
 }
 
-// Prices is what a packet pays for what it meets, in ns of processor time.
+// Prices is what a packet costs for what it meets, in ns of processor time.
 type Prices interface {
 	Base(h program.Hook) float64  // to enter a base chain
 	Rule(r *program.Rule) float64 // to be asked a rule at all

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/engine"
 )
 
-// costsHelp is for the commands that say what a packet pays.
+// costsHelp is for the commands that say what a packet costs.
 const costsHelp = `
 ns and layouts are by the figures that "sluice-lab bench calibrate" has measured on this
 machine, or by default ones where it has not, or the kernel is another since.`

@@ -36,7 +36,7 @@ A rule or a statement whose meaning is not known is named, and nothing is proved
 then. What commands and limits ban at the moment is no difference from the policy;
 that bans by command are in force is proved too.
 
-Left out are packets that are not met: ICMP within IPv6 and ICMPv6 within IPv4, and
+Packets that do not occur are left out: ICMP within IPv6 and ICMPv6 within IPv4, and
 those of established flows from or to addresses that the policy bans, since apply
 deletes these flows.
 

@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		{head + "countries: {from: ‸[]}\n", "from is empty", "leave countries out"},
 		{head + "countries: {from: [dbip, ‸dbpi]}\n", `"dbpi" is no publisher of country data, did you mean "dbip"?`, "[NAME=] and a URL"},
 		{head + "countries: {from: ‸countries.csv}\n", `"countries.csv" is no publisher`, "the whole path"},
-		{head + "countries: {from: [dbip, ‸dbip]}\n", `"dbip" stands twice in from`, ""},
+		{head + "countries: {from: [dbip, ‸dbip]}\n", `"dbip" is listed twice in from`, ""},
 		{head + "countries: {from: dbip, every: ‸hourly}\n", `every is daily or weekly or monthly, this is "hourly"`, ""},
 		{head + "fleet: ‸{}\n", "questions is missing", "questions: status"},
 		{head + "fleet: {questions: ‸some}\n", `questions is none or status or all, this is "some"`, ""},

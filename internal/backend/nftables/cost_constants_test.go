@@ -141,7 +141,7 @@ func TestCostsChoose(t *testing.T) {
 	}
 }
 
-// TestLargeSetsArePricedByLayout: what a packet pays for a large set is what its
+// TestLargeSetsArePricedByLayout: what a packet costs for a large set is what its
 // layout costs, of the packet's own family.
 func TestLargeSetsArePricedByLayout(t *testing.T) {
 	p := dropping(farApart(4096))

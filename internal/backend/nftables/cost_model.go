@@ -86,7 +86,7 @@ type Curve struct {
 	Of65536 float64 `json:"of-65536-ns" what:"a lookup in * of 65536, all asked for by turns"`
 }
 
-// PacketCosts is what a packet pays for the parts of a program where what they ask
+// PacketCosts is what a packet costs for the parts of a program where what they ask
 // is near in the caches.
 type PacketCosts struct {
 	Base     float64 `json:"base-chain-ns" what:"entering a base chain"` // its hook included

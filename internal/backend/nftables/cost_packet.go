@@ -21,7 +21,7 @@ type prices struct {
 	told    func() map[*program.Condition]bool
 }
 
-// Prices gives what a packet pays for the parts of a program.
+// Prices gives what a packet costs for the parts of a program.
 func (n nftables) Prices(p *program.Program) backend.Prices {
 	return &prices{costs: &n.costs.Packet, program: p, sets: map[string]float64{}, told: sync.OnceValue(func() map[*program.Condition]bool {
 		return n.toldProtocols(p)

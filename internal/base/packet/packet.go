@@ -16,13 +16,13 @@ type Packet struct {
 	In  string // interface as routing sees it; "" is none or unknown
 	Out string // the same
 	// InRoute and OutRoute say whether a default route leaves by that interface, where
-	// that is taken for granted; Unknown: it is as the host's facts have it.
+	// that is assumed; Unknown: it is as the host's facts have it.
 	InRoute, OutRoute Answer
 	// Own says of zones whether the destination is one of the host's own addresses
-	// there, where that is taken for granted.
+	// there, where that is assumed.
 	Own OwnIn
 	// Filled says which addresses are in sets that another program fills, as
-	// "SET/ADDRESS", where that is taken for granted, and "SET/" of those that come by
+	// "SET/ADDRESS", where that is assumed, and "SET/" of those that come by
 	// a rewriting.
 	Filled OwnIn
 
@@ -133,7 +133,7 @@ const (
 	No
 )
 
-// Given says of InRoute and OutRoute in a text what is taken for granted.
+// Given says of InRoute and OutRoute in a text what is assumed.
 func (a Answer) Given() string {
 	switch a {
 	case Yes:
@@ -169,14 +169,14 @@ func (o OwnIn) With(zone string, is bool) OwnIn {
 	return OwnIn(strings.TrimSpace(string(o) + " " + zone))
 }
 
-// Fills says whether it is taken for granted that an address is in a set that another
+// Fills says whether it is assumed that an address is in a set that another
 // program fills.
 func (o OwnIn) Fills(set string, a netip.Addr) bool {
 	in := o.In(set + "/" + a.String())
 	return in == Yes || in == Unknown && o.In(set+"/") == Yes
 }
 
-// Given says in a text what is taken for granted.
+// Given says in a text what is assumed.
 func (o OwnIn) Given() string {
 	var parts []string
 	for _, word := range strings.Fields(string(o)) {

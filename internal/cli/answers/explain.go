@@ -70,7 +70,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 // printEnd prints what stands behind every answer.
 func printEnd(w io.Writer, v *engine.Explained) {
 	if len(v.Assumed) > 0 {
-		fmt.Fprintln(w, "\nTaken for granted, since nothing else was said: "+strings.Join(v.Assumed, ", ")+".")
+		fmt.Fprintln(w, "\nAssumed, because not given: "+strings.Join(v.Assumed, ", ")+".")
 	}
 	for _, note := range v.Notes {
 		fmt.Fprintln(w, "\nNote: "+note+".")

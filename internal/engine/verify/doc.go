@@ -6,6 +6,6 @@
 // changed by hand are all found the same way. apply calls it after every load, and
 // "sluice verify" whenever it is asked.
 //
-// Taken for granted are what package reach takes for granted of packets (see
+// Assumed are the assumptions of package reach about packets (see
 // reach.Universe), and that nft lists what the kernel runs.
 package verify

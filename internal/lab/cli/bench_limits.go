@@ -21,7 +21,7 @@ func newBenchLimits() *cobra.Command {
 		Use:   "limits [SECTION]...",
 		Short: "Measure the figures that Sluice is held to, with real country data",
 		Long: `Measures, beside what others do with the same addresses and rules, every figure
-that has a limit: what a packet pays for large sets, for many rules and bans, on a
+that has a limit: what a packet costs for large sets, for many rules and bans, on a
 known connection; what whole commands take. Without SECTION it measures all, some
 minutes on a machine at rest.
 

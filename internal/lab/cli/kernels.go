@@ -22,7 +22,7 @@ func newKernels() *cobra.Command {
 		Use:   "kernels",
 		Short: "Run tests and measurements on other kernels, emulated",
 		Long: `Runs the core tests of the source tree on Debian's kernels in emulated machines, and
-measures there what a packet pays, in counted instructions. --core, --run, --no-table
+measures there what a packet costs, in counted instructions. --core, --run, --no-table
 and --command leave the measurement out. It works in the root of the source tree:
 "make kernels" calls it.
 

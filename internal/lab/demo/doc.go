@@ -3,7 +3,7 @@
 // the only-Europe example with real country data, and asks explain, query, diff
 // and verify before it tries with packets whether what they said is so. It plays
 // three of the incidents that Sluice is there for, a change by hand among them; then
-// it measures what a packet pays, lets a customer in who was blocked, and has a fleet of
+// it measures what a packet costs, lets a customer in who was blocked, and has a fleet of
 // five hosts take a change, a mistake and a change by hand. It is a command of sluice-lab;
 // `make demo` calls it.
 //

@@ -36,7 +36,7 @@ type client struct {
 	pictured bool
 }
 
-// lab is the small internet of the demo: everybody hangs on one router.
+// lab is the small internet of the demo: everybody is connected to one router.
 //
 //	host ── router ── client of Germany, of Norway, ...
 //	          └────── resolver 8.8.8.8

@@ -101,13 +101,13 @@ func (b *bench) lay(c contest) (there []measure.Subject, cells []measure.Cell, d
 	return there, cells, done, err
 }
 
-// Quantities of what a packet pays.
+// Quantities of what a packet costs.
 const (
 	whole = "per packet"
 	added = "added per packet"
 )
 
-// costs measures a contest in which each peer has one case, and shows what a packet pays
+// costs measures a contest in which each peer has one case, and shows what a packet costs
 // under each, and what that is over the bare stack.
 func (b *bench) costs(row, about string, c contest) (lookup, error) {
 	there, cells, done, err := b.lay(c)

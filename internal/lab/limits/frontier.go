@@ -20,7 +20,7 @@ var budgets = []program.Layout{
 	{Memory: 256 << 20, Load: 4_000_000_000},
 }
 
-// frontier shows what a packet pays for each budget of load time and kernel
+// frontier shows what a packet costs for each budget of load time and kernel
 // memory: what the search can choose among.
 func (b *bench) frontier() (lookup, error) {
 	artifacts := map[string]backend.Artifact{}

@@ -102,7 +102,7 @@ var sections = []section{
 			{"added per packet, IPv6, sources uniform over allocated /48s", 0.6, "×", over48s, ours, oneSet},
 		},
 	},
-	{"frontier", "what a packet pays, by what a layout may take", (*bench).frontier, [2]string{}, nil},
+	{"frontier", "what a packet costs, by what a layout may take", (*bench).frontier, [2]string{}, nil},
 	{
 		"apply", "whole commands: both families, all but Europe", (*bench).applies,
 		[2]string{nftTextAgain, nftText},

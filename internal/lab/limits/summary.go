@@ -8,7 +8,7 @@ import (
 	"sluice/internal/lab/measure"
 )
 
-// Summary measures for some seconds and says in three lines what a packet pays for
+// Summary measures for some seconds and says in three lines what a packet costs for
 // "all but Europe" under Sluice's layout, one interval set and a chain per /8.
 func Summary(ctx context.Context, o Options) ([]string, error) {
 	var lines []string

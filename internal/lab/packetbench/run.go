@@ -51,7 +51,7 @@ type lab struct {
 func Run(ctx context.Context, o Options) (report *figures.Report, err error) {
 	o.fill()
 	b := &bench{Options: o, Context: ctx, report: &figures.Report{
-		Schema: figures.Schema, Title: "What a packet pays under " + o.Policy,
+		Schema: figures.Schema, Title: "The cost of a packet under " + o.Policy,
 		When: time.Now().Truncate(time.Second), Machine: host.ThisMachine(), Seed: o.Seed,
 	}}
 	if o.Binary == "" && len(o.Subjects) == 0 {

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// byHand writes a section as somebody does who counts what a packet pays: known
+// byHand writes a section as somebody does who counts what a packet costs: known
 // connections leave first, and a chain for TCP and one for UDP ask nothing that is
 // about others.
 func (w *iptablesText) byHand(c code, m Meaning, s hooked, chain string) {

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// byHand writes a section as somebody does who counts what a packet pays: known
+// byHand writes a section as somebody does who counts what a packet costs: known
 // connections leave first, a chain for TCP and one for UDP ask nothing that is about
 // others, a verdict map decides by the port, and what the kernel can forward by itself
 // goes there.

@@ -47,7 +47,7 @@ func (s *Stage) packetRounds(full int) int {
 	return full
 }
 
-// each is the unit of what a packet pays.
+// each is the unit of what a packet costs.
 func (s *Stage) each() string {
 	if s.Counted() {
 		return "instructions"

@@ -96,7 +96,7 @@ func newParting(p *program.Program) *parting {
 }
 
 // part takes rules apart, up to the first one that there may be only one of, or that
-// would be one too many to stand twice. It gives that one's place.
+// would be one too many. It gives that one's place.
 func (s *parting) part(rules []program.Rule) int {
 	for i := range rules {
 		r := &rules[i]

@@ -95,7 +95,7 @@ func (d *dispatching) next(start int) int {
 	return d.rules[len(d.rules)-1] + 1
 }
 
-// gatherOnce gathers rules of which none that there may be only one of would stand twice.
+// gatherOnce gathers rules, unless that would duplicate one of which there may be only one.
 func gatherOnce(f *ordered, chain *program.Chain, fields []program.Field, start int) *dispatching {
 	d := gather(f, chain, fields, start, false)
 	if d.twice(chain) {

@@ -136,7 +136,7 @@ func (a asked) icmp(p *packet.Packet) error {
 	field := a.Words.Name(ICMPType)
 	if !isICMP(*p) {
 		if a.ICMPType != "" {
-			return wrong(fmt.Sprintf("leave %s away", a.Words.Name(Protocol)), "%s is about ICMP", field)
+			return wrong(fmt.Sprintf("leave %s out", a.Words.Name(Protocol)), "%s is about ICMP", field)
 		}
 		return nil
 	}

@@ -29,7 +29,7 @@ type Result struct {
 	// Certain is false where the verdict depends on something unknown; the rest
 	// is then the first possible outcome that is not accepted.
 	Certain bool
-	// Doubts names what was unknown, Assumed what was taken for granted.
+	// Doubts names what was unknown, Assumed what was assumed.
 	Doubts  []string
 	Assumed []string
 	// Done is what was counted, logged, let through by a limit or noted in a

@@ -238,7 +238,7 @@ func gateField(a program.Action) program.Field {
 
 func tableField(s *program.Set, key []program.Field) program.Field {
 	text := "table:" + s.ID
-	if s.Others { // which no limit and no ban fills: nothing is taken for granted of it
+	if s.Others { // which no limit and no ban fills: nothing is assumed of it
 		text = filledPrefix + s.ID
 	}
 	for _, f := range key {

@@ -23,7 +23,7 @@ type Region = bdd.Region
 // it, with what connection tracking says of it. Of a flow that exists the
 // addresses are those behind its rewriting, as filter chains see them.
 //
-// Taken for granted are: no ICMP in IPv6 nor ICMPv6 in IPv4, both addresses of
+// Assumed: no ICMP in IPv6 nor ICMPv6 in IPv4, both addresses of
 // one family, of one packet one answer to each condition, and no later fragments
 // where a program asks connection tracking, which puts them together before any
 // chain but those of devices sees them (nf_defrag_ipv4, nf_defrag_ipv6).

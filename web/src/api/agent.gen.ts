@@ -1909,7 +1909,7 @@ export interface components {
             rule: string;
             /** @description the kernel does not tell: the rules were read, and the packet was asked of them */
             deduced?: boolean;
-            /** @description whether it was this rule hangs on something that is not known */
+            /** @description whether it was this rule depends on something that is not known */
             unsure?: boolean;
         };
         /** @description A packet that the kernel dropped. Of one that a line of the policy dropped and logged it has that line. */

@@ -1,4 +1,4 @@
-// Package scale says how what a packet pays, the time of a load, the memory of the
+// Package scale says how the cost of a packet, the time of a load, the memory of the
 // kernel and that of the program that loads grow with the number of prefixes and with
 // the number of rules: for Sluice, and for what people write today as far as it
 // goes. The command bench packet --scale calls it.

@@ -9,7 +9,7 @@
 //
 //	key         the bytes that the kernel compares, in network order; the parts
 //	            of a concatenation one after the other, each padded to 4 bytes
-//	element     a key, or a first and a last one, and what hangs on it: verdict,
+//	element     a key, or a first and a last one, and what belongs to it: verdict,
 //	            counter, time-out, comment
 //	transaction what the kernel takes as a whole or not at all: one netlink
 //	            batch, one system call
