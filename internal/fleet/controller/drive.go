@@ -22,14 +22,22 @@ type driver struct {
 	looks chan struct{}
 	later atomic.Bool
 
-	moving sync.Mutex // one step or command at a time
-	open   []driven   // by number; nil: to be read
+	moving turn     // one step or command at a time
+	open   []driven // by number; nil: to be read
 	read   bool
 
 	mutex   sync.Mutex
 	plans   map[int64]rollout.Plan
 	ordered map[string]wire.Prefetch
 }
+
+// turn is a mutex that is held while the database is written to, which may wait for another
+// controller. Who waits for it waits at a channel: at a mutex, no time would go by in
+// testing/synctest, by whose clock SQLite waits there.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // driven is a roll-out and what the store has of it.
 type driven struct {
@@ -43,7 +51,7 @@ type driven struct {
 }
 
 func (d *driver) init() {
-	d.looks = make(chan struct{}, 1)
+	d.looks, d.moving = make(chan struct{}, 1), make(turn, 1)
 	d.plans, d.ordered = map[int64]rollout.Plan{}, map[string]wire.Prefetch{}
 }
 
