@@ -337,3 +337,23 @@ test('each state of the overview leads to just those hosts', async () => {
   for (const none of ['drift', 'stale', 'offline', 'refused']) await leads(none, 0);
   await person.end();
 });
+
+test('the machines on a host', async () => {
+  const { machine, hosts } = scene.fleet;
+  const on = hosts.at(-1);
+  const person = await at(`/hosts/${on.name}`);
+  await person.see('link', 'Machines').click();
+  await person.page.getByText('None.').waitFor();
+  const is = ['--host', on.name, '--interface', machine.interface, '--address', machine.address];
+  await controller('guest', 'put', 'search-1', 'app=search', 'constructor=javascript:__told', ...is);
+  await until('it is proved', () => controller('guest', 'show', 'search-1'));
+  await person.page.reload();
+  const row = person.page.getByRole('row', { name: /search-1/ });
+  await row.locator('.badge.is-good', { hasText: 'proved' }).waitFor();
+  for (const text of [machine.interface, machine.address, 'app=search']) await row.getByText(text).waitFor();
+  await until('its service is reached', () => reaches(scene.fleet, 443, machine.address));
+  assert.ok(!(await reaches(scene.fleet, 9200, machine.address)));
+  await person.visit('/hosts/db-1?tab=machines');
+  await person.page.getByText('None.').waitFor();
+  await person.end();
+});

@@ -54,6 +54,14 @@ type SceneFleet struct {
 	Repository string      `json:"repository"`
 	Key        string      `json:"key"` // a file, by which policies are signed
 	Hosts      []SceneHost `json:"hosts"`
+	// Machine is on the last of the hosts, and the fleet knows nothing of it yet.
+	Machine SceneMachine `json:"machine"`
+}
+
+// SceneMachine is a machine on a host, which serves ports 443 and 9200.
+type SceneMachine struct {
+	Interface string     `json:"interface"` // of the host, to it
+	Address   netip.Addr `json:"address"`
 }
 
 // Show sets the scene and has somebody act on it, who is told when the scene is interrupted.
@@ -66,6 +74,7 @@ func Show(o Options, act func(Scene) error) error {
 			d.applyLogged,
 			d.serveAgent,
 			func() error { return f.found(shownHosts, shownFiles) },
+			f.machine,
 			f.publish,
 			func() error {
 				_, err := f.all(1)
@@ -86,6 +95,7 @@ parts: [parts/*.yaml]
 sets:
   web: { hosts: role=web, within: [10.99.0.0/24] }
   databases: { hosts: role=db, within: [10.99.0.0/24] }
+  search: { guests: app=search, within: [10.98.0.0/24] }
 bans: { max: 1000, for: 7d, widest: [24, 48] }
 exceptions: { who: [0.0.0.0/0], longest: 8h }
 access:
@@ -122,13 +132,39 @@ input:
   rules:
     - allow postgresql from web
 `,
+		"parts/70-machines.yaml": `# Machines on the hosts of the databases, such as the search of the shop.
+version: 1
+hosts: role=db
+guests: { enforce: forward }
+forward:
+  default: drop
+  rules:
+    - allow https from admins to search
+`,
 	}
 )
+
+var machine = SceneMachine{Interface: "tap0", Address: netip.MustParseAddr("10.98.0.5")}
+
+// machine puts one on the last of the hosts.
+func (f *fleet) machine() error {
+	on := f.hosts[len(f.hosts)-1]
+	space := f.net.Namespace("machine")
+	near := netip.PrefixFrom(machine.Address.Prev(), 24)
+	f.net.Join(
+		testnet.End{In: on.space, Device: machine.Interface, Addresses: []string{near.String()}},
+		testnet.End{In: space, Device: "eth0", Addresses: []string{netip.PrefixFrom(machine.Address, 24).String()}})
+	on.space.Forward()
+	space.Route("default4", near.Addr().String())
+	space.ServeTCP("0.0.0.0:443", "0.0.0.0:9200")
+	f.space.Route(near.Masked().String(), on.at.String())
+	return nil
+}
 
 func (f *fleet) scene() Scene {
 	s := Scene{
 		Host: SceneHost{Netns: f.host.Name(), Socket: f.socket(), State: f.State, Address: host4}, Policy: f.logged(),
-		Fleet: SceneFleet{URL: f.web, Netns: f.space.Name(), Dir: f.path("controller"), Repository: f.path("repository"), Key: f.path("keys", "policy.pem")},
+		Fleet: SceneFleet{URL: f.web, Netns: f.space.Name(), Dir: f.path("controller"), Repository: f.path("repository"), Key: f.path("keys", "policy.pem"), Machine: machine},
 	}
 	for _, c := range f.clients {
 		s.Clients = append(s.Clients, SceneClient{c.name, c.space.Name(), c.v4, c.v6, c.allowed})
