@@ -206,6 +206,7 @@ func (m *merged) follow(ctx context.Context, host string, most int) (why string)
 	}
 	c.questions.mutex.Lock()
 	q := c.questions.add(host, "")
+	q.log = true
 	c.questions.mutex.Unlock()
 	in := &reply{c: c, ctx: ctx, q: q}
 	defer func() { c.drop(q, in.last) }()

@@ -114,3 +114,34 @@ func TestLogsAreFew(t *testing.T) {
 		t.Error("one reads too many, or too few")
 	}
 }
+
+// TestLogsLeaveRoom: a host that is asked for as many logs as are read still answers a question.
+func TestLogsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	host := f.talks("web-1")
+	transport := &http.Transport{TLSClientConfig: f.tls()}
+	t.Cleanup(transport.CloseIdleConnections)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var token string
+	for i := range mostLogs {
+		if i%mostLogsOfOne == 0 {
+			var err error
+			token, _, err = f.access(f.client, fmt.Sprint("reader-", i), api.Viewer, "")
+			ok(t, err)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.web+"/api/v1/log", http.NoBody)
+		ok(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := transport.RoundTrip(r)
+		ok(t, err)
+		defer answer.Body.Close()
+	}
+	host.question(mostLogs - 1)
+	go func() {
+		q := host.question(mostLogs)
+		host.answer(wire.Piece{Id: q.Id, Status: http.StatusTeapot, Body: []byte("it is asked"), Last: true})
+	}()
+	f.refuses(token, "web-1", "v1", http.StatusTeapot, "it is asked")
+}

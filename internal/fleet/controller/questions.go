@@ -33,6 +33,7 @@ type questions struct {
 // question is one.
 type question struct {
 	host, principal string
+	log             bool // of many hosts, which takes no place: see mostLogs
 	id              int64
 	pieces          chan *wire.Piece // as many as may be under way
 	gone            chan struct{}    // the stream has ended, or the host has broken the rules
@@ -47,8 +48,12 @@ func (qs *questions) init() { qs.of, qs.late = map[int64]*question{}, map[string
 func (qs *questions) begin(host, principal string) (*question, error) {
 	qs.mutex.Lock()
 	defer qs.mutex.Unlock()
-	ofHost, ofOne := 0, 0
+	all, ofHost, ofOne := 0, 0, 0
 	for _, q := range qs.of {
+		if q.log {
+			continue
+		}
+		all++
 		if q.host == host {
 			ofHost++
 		}
@@ -61,8 +66,8 @@ func (qs *questions) begin(host, principal string) (*question, error) {
 		return nil, &wire.Failure{Text: fmt.Sprintf("%s is answering %d questions already", host, ofHost), Kind: wire.KindBusy}
 	case ofOne >= mostOfCaller:
 		return nil, &wire.Failure{Text: fmt.Sprintf("you are asking hosts %d questions already", ofOne), Kind: wire.KindBusy}
-	case len(qs.of) >= mostQuestions:
-		return nil, &wire.Failure{Text: fmt.Sprintf("hosts are answering %d questions already", len(qs.of)), Kind: wire.KindBusy}
+	case all >= mostQuestions:
+		return nil, &wire.Failure{Text: fmt.Sprintf("hosts are answering %d questions already", all), Kind: wire.KindBusy}
 	}
 	return qs.add(host, principal), nil
 }
