@@ -2042,7 +2042,7 @@ type ServerInterface interface {
 	// Refuse End a request, which is one's own, or which one could do oneself.
 	// (POST /api/v1/requests/{id}/refuse)
 	Refuse(w http.ResponseWriter, r *http.Request, id string)
-	// Rollouts Tell of the roll-outs, the newest first.
+	// Rollouts Tell of the roll-outs, the newest first, without each of their hosts, which are counted.
 	// (GET /api/v1/rollouts)
 	Rollouts(w http.ResponseWriter, r *http.Request, params RolloutsParams)
 	// Rollout Tell of one roll-out.

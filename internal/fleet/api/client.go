@@ -172,7 +172,7 @@ func (c *Client) Publish(ctx context.Context, p Publish) (*rollout.Rollout, erro
 	return ask[rollout.Rollout](ctx, c, http.MethodPost, "/api/v1/publish", p)
 }
 
-// Rollouts asks for so many roll-outs, the newest first.
+// Rollouts asks for so many roll-outs, the newest first. Their hosts are counted, and not told of.
 func (c *Client) Rollouts(ctx context.Context, limit int) ([]rollout.Rollout, error) {
 	all, err := ask[Rollouts](ctx, c, http.MethodGet, "/api/v1/rollouts?limit="+strconv.Itoa(limit), nil)
 	if err != nil {

@@ -150,7 +150,8 @@ func chosen(ctx context.Context, c *api.Client, args []string) (*rollout.Rollout
 		if len(newest) == 0 {
 			return nil, errors.New("there is no roll-out\nhint: sluice-controller publish begins one")
 		}
-		return &newest[0], nil
+		r, err := c.Rollout(ctx, newest[0].ID)
+		return r, hinted(err)
 	}
 	id, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil {

@@ -54,6 +54,7 @@ type Controller struct {
 	refreshing sync.Mutex             // so that no view follows a newer one
 	statuses   statuses
 	driver     driver
+	summaries  summaries
 	telling    telling
 	contents   contents
 	patches    patches

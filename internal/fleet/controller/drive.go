@@ -427,22 +427,23 @@ func (c *Controller) Command(ctx context.Context, id int64, command rollout.Comm
 	return &next.Rollout, nil
 }
 
-// current are roll-outs as they are now, which the store is told of a moment later.
-func (c *Controller) current(rows []store.Rollout) ([]rollout.Rollout, error) {
-	all := []rollout.Rollout{}
-	c.driver.moving.Lock()
-	defer c.driver.moving.Unlock()
-	for _, row := range rows {
-		d, err := readRollout(row)
-		if err != nil {
-			return nil, err
-		}
-		for _, open := range c.driver.open {
-			if c.driver.read && open.ID == d.ID {
-				d = open
-			}
-		}
-		all = append(all, d.Rollout)
+// current is a roll-out as it is now, which the store is told of a moment later.
+func (c *Controller) current(row store.Rollout) (rollout.Rollout, error) {
+	if is, open := c.driver.opened(row.ID); open {
+		return is, nil
 	}
-	return all, nil
+	d, err := readRollout(row)
+	return d.Rollout, err
+}
+
+// opened is a roll-out that this controller drives.
+func (d *driver) opened(id int64) (rollout.Rollout, bool) {
+	d.moving.Lock()
+	defer d.moving.Unlock()
+	for _, open := range d.open {
+		if d.read && open.ID == id {
+			return open.Rollout, true
+		}
+	}
+	return rollout.Rollout{}, false
 }

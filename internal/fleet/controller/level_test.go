@@ -24,9 +24,9 @@ func TestOlderLevel(t *testing.T) {
 	made, err := f.give(signed.Bundle.Number)
 	ok(t, err)
 	f.until("it is named", func() bool {
-		all, err := f.client.Rollouts(t.Context(), 100)
+		is, err := f.client.Rollout(t.Context(), made.ID)
 		ok(t, err)
-		for _, l := range all[0].State.LeftOut {
+		for _, l := range is.State.LeftOut {
 			if l.Host == "web-1" && strings.Contains(l.Reason, "reads language level 1 and the bundle is written in 2: it takes the bundle once sluice is upgraded there") {
 				return true
 			}

@@ -240,47 +240,42 @@ func (o operator) Rollouts(w http.ResponseWriter, r *http.Request, params api.Ro
 		wire.Fail(w, wrong("limit is %d, and may be 1 to %d", limit, mostRollouts))
 		return
 	}
-	rows, err := o.Store.Rollouts(r.Context(), limit)
-	all := []rollout.Rollout{}
-	if err == nil {
-		all, err = o.current(rows)
-	}
-	o.done(w, api.Rollouts{Rollouts: o.within(as(r), all)}, err)
+	all, err := o.summarize(r.Context(), as(r), limit)
+	o.done(w, api.Rollouts{Rollouts: all}, err)
 }
 
 func (o operator) Rollout(w http.ResponseWriter, r *http.Request, id int64) {
 	row, err := o.Store.Rollout(r.Context(), id)
-	var is []rollout.Rollout
+	var is rollout.Rollout
 	if err == nil {
-		is, err = o.current([]store.Rollout{row})
+		is, err = o.current(row)
 	}
 	if err != nil {
 		o.done(w, nil, err)
 		return
 	}
-	o.done(w, &o.within(as(r), is)[0], nil)
+	is = o.within(as(r), is)
+	o.done(w, &is, nil)
 }
 
-// within is what of roll-outs is told to whom has a role for some hosts: reasons are left
+// within is what of a roll-out is told to whom has a role for some hosts: reasons are left
 // out, since they name others.
-func (o operator) within(who caller, all []rollout.Rollout) []rollout.Rollout {
+func (o operator) within(who caller, r rollout.Rollout) rollout.Rollout {
 	if who.Hosts == nil {
-		return all
+		return r
 	}
 	hosts := o.view.Load().hosts
 	hidden := func(id string) bool { return !who.sees(id, hosts[id].Labels) }
-	for i := range all {
-		is := &all[i].State
-		is.Reason, is.History = "", slices.Clone(is.History)
-		for i := range is.History {
-			is.History[i].Reason = ""
-		}
-		is.Hosts, is.Asked = maps.Clone(is.Hosts), maps.Clone(is.Asked)
-		maps.DeleteFunc(is.Hosts, func(id string, _ rollout.Host) bool { return hidden(id) })
-		maps.DeleteFunc(is.Asked, func(id string, _ time.Time) bool { return hidden(id) })
-		is.LeftOut = slices.DeleteFunc(slices.Clone(is.LeftOut), func(l rollout.LeftOut) bool { return hidden(l.Host) })
+	is := &r.State
+	is.Reason, is.History = "", slices.Clone(is.History)
+	for i := range is.History {
+		is.History[i].Reason = ""
 	}
-	return all
+	is.Hosts, is.Asked = maps.Clone(is.Hosts), maps.Clone(is.Asked)
+	maps.DeleteFunc(is.Hosts, func(id string, _ rollout.Host) bool { return hidden(id) })
+	maps.DeleteFunc(is.Asked, func(id string, _ time.Time) bool { return hidden(id) })
+	is.LeftOut = slices.DeleteFunc(slices.Clone(is.LeftOut), func(l rollout.LeftOut) bool { return hidden(l.Host) })
+	return r
 }
 
 func (o operator) Command(w http.ResponseWriter, r *http.Request, id int64, command api.Command) {

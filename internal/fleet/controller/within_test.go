@@ -47,7 +47,7 @@ var withins = []within{
 	{operation: "requests", all: "LATE", own: "LATE"},
 	{operation: "request", path: "/LATE"},
 	{operation: "lists", all: `"hosts":2`, own: `"hosts":1`},
-	{operation: "rollouts"},
+	{operation: "rollouts", all: `"told":2`, own: `"told":1`},
 	{operation: "rollout", path: "/2"},
 	{operation: "bans"},
 	{operation: "oneBan", path: "/BAN"},

@@ -62,6 +62,10 @@ type Rollout struct {
 	Bundle int64 `json:"bundle"`
 	Plan   Plan  `json:"plan"`
 	State  State `json:"state"`
+	// Told and Failed count the hosts where many roll-outs are told of: State then has none of
+	// them, and no history.
+	Told   int `json:"told,omitempty"`
+	Failed int `json:"failed,omitempty"`
 }
 
 // State is all that a roll-out remembers. It is JSON in the store.

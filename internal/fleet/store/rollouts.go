@@ -114,9 +114,9 @@ func (t *tx) rollout(who string, r Rollout) (before string, after Rollout, err e
 	return has[0].Phase, after, err
 }
 
-// Rollouts are so many, the newest first.
+// Rollouts are so many, the newest first, without plan and state, which has each host.
 func (s *Store) Rollouts(ctx context.Context, most int) ([]Rollout, error) {
-	return s.rollouts(ctx, s.reader, ` order by id desc limit $1`, most)
+	return s.rolloutsWith(ctx, s.reader, `'', ''`, ` order by id desc limit $1`, most)
 }
 
 // OpenRollouts are those that are not closed, the newest first.
@@ -141,6 +141,10 @@ func (s *Store) Rollout(ctx context.Context, id int64) (Rollout, error) {
 }
 
 func (s *Store) rollouts(ctx context.Context, q querier, where string, args ...any) ([]Rollout, error) {
+	return s.rolloutsWith(ctx, q, "plan, state", where, args...)
+}
+
+func (s *Store) rolloutsWith(ctx context.Context, q querier, long, where string, args ...any) ([]Rollout, error) {
 	var out []Rollout
 	err := s.query(ctx, q, func(scan func(...any) error) error {
 		var r Rollout
@@ -151,7 +155,7 @@ func (s *Store) rollouts(ctx context.Context, q querier, where string, args ...a
 		r.Created, r.Changed = moment(created), moment(changed)
 		out = append(out, r)
 		return err
-	}, `select id, bundle, version, phase, closed, plan, state, created, changed, created_by from rollout`+where, args...)
+	}, `select id, bundle, version, phase, closed, `+long+`, created, changed, created_by from rollout`+where, args...)
 	return out, err
 }
 

@@ -41,6 +41,8 @@ export interface RolloutHost {
 export interface Rollout {
   id: number;
   bundle: number;
+  told?: number; // hosts, in a list, where the state has none of them
+  failed?: number;
   plan: {
     stages: Stage[];
     settle: string;
