@@ -22,9 +22,9 @@ func newBenchFleet() *cobra.Command {
 		Short: "Measure what a fleet's controller and agents take",
 		Long: fmt.Sprintf(`Runs a controller with so many agents (1000), and measures how long a change takes from
 its publication until the controller knows it proved on the hosts, what the controller
-takes in memory and processor time for that and at rest, how long all agents take to come
-back to a new controller, what the fleet adds to an agent, and how long a guest's label
-takes until it is proved. With more than one number it measures a fleet of each.
+takes in memory and processor time for that, at rest and beside 50 people who have pages of
+the fleet open, how long all agents take to come back to a new controller, what the fleet
+adds to an agent, and how long a guest's label takes until it is proved. With more than one number it measures a fleet of each.
 
 Up to %d hosts are real: a network namespace, the agent, rules of the kernel. The others
 are simulated in one process: enrolled, with a certificate and a stream each; they fetch

@@ -42,7 +42,7 @@ type fleet struct {
 	token      string         // its text
 	bans       atomic.Int64   // that were asked for
 	done       []func() error // last to first
-	web        string         // where people reach it from this machine, https://localhost:PORT; "": nowhere
+	web        string         // where people reach it from this machine, https://localhost:PORT
 }
 
 // program is one that runs in a namespace and in a control group.
@@ -144,10 +144,7 @@ func (f *fleet) start() error {
 
 // control has a controller run in the group of the one before.
 func (f *fleet) control() error {
-	f.controller = f.program(f.controller.group, f.Controller, "run", "--dir", f.controllerDir(), "--listen", controllerAt, "--reached-by", controllerAt)
-	if f.web != "" {
-		f.controller.Args = append(f.controller.Args, "--web", webAt, "--web-url", f.web)
-	}
+	f.controller = f.program(f.controller.group, f.Controller, "run", "--dir", f.controllerDir(), "--listen", controllerAt, "--reached-by", controllerAt, "--web", webAt, "--web-url", f.web)
 	if err := f.space.StartCommand(f.controller.Cmd); err != nil {
 		return err
 	}

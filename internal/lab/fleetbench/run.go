@@ -98,7 +98,7 @@ func count(n int) string {
 
 // fleet measures a fleet of n hosts, which is gone afterwards.
 func (b *bench) fleet(n int) error {
-	return b.within(func() (*fleet, error) { return b.stand(n, false) }, func(f *fleet) error { return b.measure(f, n) })
+	return b.within(func() (*fleet, error) { return b.stand(n) }, func(f *fleet) error { return b.measure(f, n) })
 }
 
 // within has a fleet for as long as act takes.
@@ -128,11 +128,11 @@ func (b *bench) within(stand func() (*fleet, error), act func(*fleet) error) (er
 }
 
 // Parts are what can be measured of a fleet, in the order in which it is.
-var Parts = []string{"changes", "bans", "rest", "restart", "guests"}
+var Parts = []string{"changes", "bans", "rest", "people", "restart", "guests"}
 
 // stand makes a fleet of n hosts that are proved; what of it there is it returns with an
 // error too.
-func (b *bench) stand(n int, web bool) (*fleet, error) {
+func (b *bench) stand(n int) (*fleet, error) {
 	real := min(n, MostReal)
 	subject := count(n) + " agents"
 	b.Progress("%s: a controller and %d hosts", subject, real)
@@ -140,9 +140,7 @@ func (b *bench) stand(n int, web bool) (*fleet, error) {
 	if err != nil {
 		return f, err
 	}
-	if web {
-		f.web = fmt.Sprint("https://localhost:", f.space.PassOn(webAt).Port())
-	}
+	f.web = fmt.Sprint("https://localhost:", f.space.PassOn(webAt).Port())
 	if err := f.start(); err != nil {
 		return f, err
 	}
@@ -177,7 +175,7 @@ func (b *bench) stand(n int, web bool) (*fleet, error) {
 func (b *bench) measure(f *fleet, n int) error {
 	subject := count(n) + " agents"
 	m := &measured{f, n, len(f.hosts), subject}
-	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.restarted, m.labelled} {
+	for i, part := range []func() error{m.changed, m.banned, m.atRest, m.watched, m.restarted, m.labelled} {
 		if len(b.Only) > 0 && !slices.Contains(b.Only, Parts[i]) {
 			continue
 		}
@@ -303,7 +301,15 @@ func (b *bench) rounds() int {
 	return 7
 }
 
-// floodTime is how long a program bans one address after the other.
+// peopleRounds is how often there is nobody, and then somebody.
+func (b *bench) peopleRounds() int {
+	if b.Short {
+		return 1
+	}
+	return 3
+}
+
+// floodTime is how long a program bans one address after the other, and people look.
 func (b *bench) floodTime() time.Duration {
 	if b.Short {
 		return 20 * time.Second

@@ -146,6 +146,7 @@ func (s *simulation) join(ctx context.Context, members *sync.WaitGroup) error {
 					m.Note(err)
 				}
 			})
+			members.Go(func() { sample(ctx, m) })
 			return nil
 		})
 	}
@@ -180,11 +181,11 @@ func (s *simulation) enrol(ctx context.Context, i int) (*agent.Member, error) {
 	if err := n.Open(); err != nil {
 		return nil, err
 	}
-	own := fmt.Sprintf("203.0.%d.%d", i/250, 1+i%250)
+	own := netip.AddrFrom4([4]byte{203, 0, byte(i / 250), byte(1 + i%250)})
 	return &agent.Member{
 		Dir: dir, Host: id, Labels: s.token.Labels, Trust: believed, Controllers: n, Renew: n.Renew,
-		Engine: &engine{simulation: s, facts: bytes.ReplaceAll(s.Facts, []byte(s.Address), []byte(own)), draws: mathrand.New(mathrand.NewPCG(s.Seed, uint64(i)))},
-		Level:  policy.Level, Version: sluice.Version(), Instance: rand.Text(), Times: agent.Usual,
+		Engine: &engine{simulation: s, facts: bytes.ReplaceAll(s.Facts, []byte(s.Address), []byte(own.String())), draws: mathrand.New(mathrand.NewPCG(s.Seed, uint64(i)))},
+		Level:  policy.Level, Version: sluice.Version(), Instance: rand.Text(), Times: agent.Usual, Answers: logs{own},
 		Note: func(err error) { s.change(func(p *Progress) { p.Error = id + ": " + err.Error() }) },
 	}, nil
 }

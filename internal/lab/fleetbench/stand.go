@@ -30,7 +30,7 @@ func Stand(ctx context.Context, o Options, agents, rows int, act func(Standing) 
 	}
 	b := &bench{Context: ctx, Options: o}
 	return b.within(func() (*fleet, error) {
-		f, err := b.stand(agents, true)
+		f, err := b.stand(agents)
 		if err == nil {
 			err = f.enrolAbsent(rows - agents)
 		}

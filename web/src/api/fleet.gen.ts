@@ -612,7 +612,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell of the roll-outs, the newest first. */
+        /** Tell of the roll-outs, the newest first, without each of their hosts, which are counted. */
         get: operations["rollouts"];
         put?: never;
         post?: never;
