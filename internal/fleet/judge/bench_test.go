@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"sluice/internal/fleet/inventory"
@@ -37,7 +38,8 @@ func fleet(tb testing.TB, roles, hosts int, countries string) (*Judge, *Asked) {
 	return j, &Asked{Files: files, Hosts: inv, All: inv, At: "1"}
 }
 
-// BenchmarkJudge: a fleet of 30 classes, cold, and again as it is kept.
+// BenchmarkJudge: a fleet of 30 classes, cold, and again as it is kept. The first map includes that
+// the policy is read, and its hosts classified.
 func BenchmarkJudge(b *testing.B) {
 	for _, hosts := range []int{30, 1000} {
 		b.Run(fmt.Sprintf("cold/hosts=%d", hosts), func(b *testing.B) {
@@ -45,6 +47,14 @@ func BenchmarkJudge(b *testing.B) {
 				j, a := fleet(b, 30, hosts, "continents: [EU]")
 				if c, err := j.Check(b.Context(), a, nil); err != nil || len(c.Findings) > 0 || len(c.Classes) != 30 {
 					b.Fatal(c, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("first map/hosts=%d", hosts), func(b *testing.B) {
+			for b.Loop() {
+				j, a := fleet(b, 30, hosts, "continents: [EU]")
+				if m, err := j.Maps(b.Context(), a, nil, "https", "", "", nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
 				}
 			}
 		})
@@ -74,6 +84,22 @@ func BenchmarkJudge(b *testing.B) {
 		b.Run(fmt.Sprintf("map/hosts=%d", hosts), func(b *testing.B) {
 			for b.Loop() {
 				if m, err := j.Maps(b.Context(), a, nil, "https", "", "", nil); err != nil || len(m.Of) != 30 {
+					b.Fatal(m, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("map of a draft that was checked/hosts=%d", hosts), func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				b.StopTimer()
+				next := edited(a, n)
+				if _, err := j.Check(b.Context(), next, nil); err != nil {
+					b.Fatal(err)
+				}
+				j.Fill(b.Context(), next, func() bool { return false })
+				kept := slices.Clone(j.kept.order)
+				b.StartTimer()
+				m, err := j.Maps(b.Context(), next, nil, "https", "input", "", nil)
+				if err != nil || len(m.Of) != 30 || !slices.Equal(kept, j.kept.order) {
 					b.Fatal(m, err)
 				}
 			}
