@@ -45,7 +45,7 @@ func (t *Times) end(began time.Time) {
 
 // What checking and the rest of an apply take, beside what the cost model says of a
 // load. Checking reads everything back, compiles again and proves, so it grows with
-// what is loaded; measured with the examples, as docs/apply.md says.
+// what is loaded; measured with the examples.
 const (
 	checkBase = 100 * time.Millisecond
 	checkLoad = 2.5 // times the load of everything, where rules change

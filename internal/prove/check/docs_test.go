@@ -10,14 +10,9 @@ import (
 	"sluice/internal/prove/check"
 )
 
-// Every code is explained to the reader, and nothing else is; what check finds
-// stands in the manual's table too.
+// Every code is explained to the reader, and nothing else is.
 func TestCodesAreDocumented(t *testing.T) {
 	source, err := os.ReadFile("finding.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manual, err := os.ReadFile("../../../docs/findings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,16 +32,8 @@ func TestCodesAreDocumented(t *testing.T) {
 		if e.What == "" || e.Why == "" || e.Mend == "" || e.Before == "" || e.After == "" || len(e.Severities) == 0 || strings.HasSuffix(e.What, ".") {
 			t.Errorf("the explanation of %s is not whole", e.Code)
 		}
-		if in := strings.Contains(string(manual), "\n| `"+string(e.Code)+"` | "); in == e.Advice {
-			t.Errorf("docs/findings.md has %s: %v; found by check: %v", e.Code, in, !e.Advice)
-		}
 		if !bytes.Contains(check.Reference(), []byte("\n## "+e.Code+"\n")) {
 			t.Errorf("the reference has no section for %s", e.Code)
-		}
-	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\|").FindAllStringSubmatch(string(manual), -1) {
-		if !codes[m[1]] {
-			t.Errorf("docs/findings.md explains %s, which is no code", m[1])
 		}
 	}
 	if len(codes) == 0 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,42 +10,47 @@ import (
 	"sluice/internal/cli/command"
 )
 
-// What the manual and the README show of explain is what explain prints.
-func TestPagesOfExplainAreTrue(t *testing.T) {
-	manual := indented(t, "../../docs/asking.md", "\n## One packet: sluice explain\n")
-	if len(manual) < 4 {
-		t.Fatalf("the manual has %d blocks", len(manual))
-	}
+// What the README shows of explain, query and diff is what these print. The changed
+// policy is the one that the page tells of in words.
+func TestReadmeAsks(t *testing.T) {
+	blocks := indented(t, "../../README.md", "\n## Ask it\n")
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, example, _ := strings.Cut(string(readme), "```yaml\n")
 	example, _, _ = strings.Cut(example, "```")
-	asked := slices.DeleteFunc(indented(t, "../../README.md", "\n## Ask it\n"), func(b string) bool { return !strings.HasPrefix(b, "$ sluice explain") })
-	if len(asked) == 0 {
-		t.Fatal("the README asks nothing")
-	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"web.yaml": manual[0], "scanners.txt": manual[1], "policy.yaml": example, "facts.json": `{"known": true, "forwarding4": true, "default-route": ["eth0"], "interfaces": [
-		{"name": "eth0", "index": 2, "up": true, "addresses": ["198.51.100.1/24", "2001:db8:100::1/64"]},
-		{"name": "lan0", "index": 3, "up": true, "addresses": ["10.20.0.1/24"]}]}`} {
+	for name, text := range map[string]string{
+		"policy.yaml": example,
+		"new.yaml":    strings.NewReplacer("ssh from office", "ssh from [office, italy]", "  europe:", "  italy: { countries: [IT] }\n  europe:").Replace(example),
+		"server.json": `{"known": true, "default-route": ["eth0"], "interfaces": [
+		{"name": "eth0", "index": 2, "up": true, "addresses": ["198.51.100.1/24", "2001:db8:100::1/64"]}]}`,
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, block := range append(manual[2:], asked...) {
-		asked, want, _ := strings.Cut(block, "\n")
-		words, is := strings.CutPrefix(asked, "$ sluice ")
+	shown := map[string]int{}
+	for _, block := range blocks {
+		line, want, _ := strings.Cut(block, "\n")
+		words, is := strings.CutPrefix(line, "$ sluice ")
 		if !is {
-			t.Errorf("no command: %s", asked)
 			continue
 		}
-		var out, errOut strings.Builder
-		command.Run(Root(), append(strings.Fields(words), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
-		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
-			t.Errorf("sluice %s\n%s%s\nthe manual has\n%s", words, got, errOut.String(), want)
+		var args []string
+		for _, word := range regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(words, -1) {
+			args = append(args, strings.Trim(word, `"`))
 		}
+		shown[args[0]]++
+		var out, errOut strings.Builder
+		command.Run(Root(), append(args, "--host", "server.json", "--state-dir", "state"), nil, &out, &errOut)
+		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("sluice %s\n%s%s\nthe page has\n%s", words, got, errOut.String(), want)
+		}
+	}
+	if shown["explain"] < 1 || shown["query"] < 1 || shown["diff"] < 1 {
+		t.Errorf("the page shows %v", shown)
 	}
 }
 
