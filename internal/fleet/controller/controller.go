@@ -55,6 +55,7 @@ type Controller struct {
 	statuses   statuses
 	driver     driver
 	summaries  summaries
+	feeds      feeds
 	telling    telling
 	contents   contents
 	patches    patches

@@ -1,12 +1,10 @@
 package controller
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,7 +17,7 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// What a log of many hosts takes. Each of its readers has a question open to each of its hosts.
+// What a log of many hosts takes. Readers of the same have one question open to each of its hosts.
 const (
 	mostLogs       = 8
 	mostLogsOfOne  = 4
@@ -185,71 +183,42 @@ func (m *merged) ask(ctx context.Context, who caller, asked string) {
 	}
 }
 
-// row gives the reader something of a host, if there is room.
+// row gives the reader something of a host.
 func (m *merged) row(host, key string, value any) {
-	text, err := json.Marshal(map[string]any{"host": host, key: value})
-	if err != nil {
-		return
+	if text, err := json.Marshal(map[string]any{"host": host, key: value}); err == nil {
+		m.give(text)
 	}
+}
+
+// give gives the reader a row, if there is room.
+func (m *merged) give(row []byte) {
 	select {
-	case m.rows <- text:
+	case m.rows <- row:
 	default:
 		m.skipped.Add(1)
 	}
 }
 
-// follow reads the log of one host until one of both goes; why is what the host says against it.
+// follow gives the reader the log of one host until one of both goes; why is what the host says
+// against it.
 func (m *merged) follow(ctx context.Context, host string, most int) (why string) {
 	c := m.o.Controller
 	if k := c.statuses.read(host); k.protocol < wire.LevelQuestions {
 		return "its agent is unable to answer questions: upgrade it"
 	}
-	c.questions.mutex.Lock()
-	q := c.questions.add(host, "")
-	q.log = true
-	c.questions.mutex.Unlock()
-	in := &reply{c: c, ctx: ctx, q: q}
-	defer func() { c.drop(q, in.last) }()
 	asks := url.Values{"most": {strconv.Itoa(most)}}
 	for name, values := range m.asks {
 		asks[name] = values
 	}
-	if c.ask(q, wire.Question{Method: wire.GET, Path: "/v1/namespaces/-/log", Query: asks.Encode(), Accept: lines}) != nil {
+	key := feedKey{host, asks.Encode()}
+	f := c.feeds.join(key, m, c.feed)
+	defer c.feeds.leave(key, m, f)
+	select {
+	case <-f.over:
+		return f.why
+	case <-ctx.Done():
 		return ""
 	}
-	first, err := in.next()
-	if err != nil {
-		return ""
-	}
-	if first.Status != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(in, mostLogLine))
-		return failureText(text)
-	}
-	scanner := bufio.NewScanner(in)
-	scanner.Buffer(nil, mostLogLine)
-	name, _ := json.Marshal(host)
-	begin := append(append([]byte(`{"host":`), name...), ',')
-	for scanner.Scan() {
-		line := scanner.Bytes()
-		switch {
-		case bytes.HasPrefix(line, []byte(`{"logged":`)) && json.Valid(line):
-			select {
-			case m.rows <- append(bytes.Clone(begin), line[1:]...):
-			default:
-				m.skipped.Add(1)
-			}
-		case bytes.HasPrefix(line, []byte(`{"skipped":`)):
-			var is struct{ Skipped int64 }
-			if json.Unmarshal(line, &is) == nil && is.Skipped > 0 {
-				m.skipped.Add(is.Skipped)
-			}
-		case bytes.HasPrefix(line, []byte(`{"failure":`)):
-			var is struct{ Failure json.RawMessage }
-			_ = json.Unmarshal(line, &is)
-			return failureText(is.Failure)
-		}
-	}
-	return ""
 }
 
 // failureText is what a host says in a failure.

@@ -131,7 +131,7 @@ func TestLogsLeaveRoom(t *testing.T) {
 			token, _, err = f.access(f.client, fmt.Sprint("reader-", i), api.Viewer, "")
 			ok(t, err)
 		}
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.web+"/api/v1/log", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://%s/api/v1/log?service=tcp/%d", f.web, i+1), http.NoBody)
 		ok(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		answer, err := transport.RoundTrip(r)
@@ -144,4 +144,63 @@ func TestLogsLeaveRoom(t *testing.T) {
 		host.answer(wire.Piece{Id: q.Id, Status: http.StatusTeapot, Body: []byte("it is asked"), Last: true})
 	}()
 	f.refuses(token, "web-1", "v1", http.StatusTeapot, "it is asked")
+}
+
+// TestLogIsShared: a host is asked once for those who read the same, as long as one of them does.
+func TestLogIsShared(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "example.net")
+	host := f.talks("web-1")
+	transport := &http.Transport{TLSClientConfig: f.tls()}
+	t.Cleanup(transport.CloseIdleConnections)
+	reads := func() (lines *bufio.Scanner, stop func()) {
+		token, _, err := f.access(f.client, api.NewSecret(), api.Viewer, "")
+		ok(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.web+"/api/v1/log", http.NoBody)
+		ok(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := transport.RoundTrip(r)
+		ok(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return bufio.NewScanner(answer.Body), cancel
+	}
+	readers := func() (n int) {
+		f.controller.feeds.mutex.Lock()
+		defer f.controller.feeds.mutex.Unlock()
+		for _, is := range f.controller.feeds.of {
+			n += len(is.readers)
+		}
+		return n
+	}
+	one, stopOne := reads()
+	other, stopOther := reads()
+	q := host.question(0)
+	f.until("both read it", func() bool { return readers() == 2 })
+	says := func(text string, all ...*bufio.Scanner) {
+		t.Helper()
+		host.answer(wire.Piece{Id: q.Id, Status: http.StatusOK, Type: lines, Body: []byte(`{"logged":{"prefix":"` + text + "\"}}\n")})
+		for _, of := range all {
+			for of.Scan() && !strings.Contains(of.Text(), text) {
+			}
+			if of.Err() != nil {
+				t.Fatal(of.Err())
+			}
+		}
+	}
+	says("first", one, other)
+	stopOne()
+	f.until("one reads it", func() bool { return readers() == 1 })
+	says("second", other)
+	host.mutex.Lock()
+	if len(host.questions) != 1 || host.cancelled[q.Id] {
+		t.Errorf("%d questions, cancelled: %v", len(host.questions), host.cancelled)
+	}
+	host.mutex.Unlock()
+	stopOther()
+	f.until("it is not asked any more", func() bool {
+		host.mutex.Lock()
+		defer host.mutex.Unlock()
+		return host.cancelled[q.Id]
+	})
 }

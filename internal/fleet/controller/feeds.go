@@ -1,0 +1,128 @@
+package controller
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"sync"
+
+	"sluice/internal/fleet/wire"
+)
+
+// feeds are the questions to hosts for what they log. Who reads the same of a host shares one, since
+// hosts are many and their rows cost more to bring here than to pass on.
+type feeds struct {
+	mutex sync.Mutex
+	of    map[feedKey]*feed
+}
+
+// feedKey is what is asked of which host.
+type feedKey struct{ host, query string }
+
+type feed struct {
+	readers map[*merged]bool // by the mutex of feeds
+	stop    context.CancelFunc
+	over    chan struct{}
+	why     string // the host says against it, once it is over
+}
+
+// join has a reader be given what a host logs, by read where nobody reads that yet.
+func (fs *feeds) join(key feedKey, m *merged, read func(ctx context.Context, key feedKey, f *feed) (why string)) *feed {
+	fs.mutex.Lock()
+	defer fs.mutex.Unlock()
+	if f := fs.of[key]; f != nil {
+		f.readers[m] = true
+		return f
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f := &feed{readers: map[*merged]bool{m: true}, stop: stop, over: make(chan struct{})}
+	if fs.of == nil {
+		fs.of = map[feedKey]*feed{}
+	}
+	fs.of[key] = f
+	go func() {
+		f.why = read(ctx, key, f)
+		fs.mutex.Lock()
+		defer fs.mutex.Unlock()
+		fs.end(key, f)
+		close(f.over)
+	}()
+	return f
+}
+
+// end has nobody join any more. It is called with the mutex.
+func (fs *feeds) end(key feedKey, f *feed) {
+	if fs.of[key] == f {
+		delete(fs.of, key)
+	}
+	f.stop()
+}
+
+// leave is what each who joined does. The last one waits until the host is asked no more.
+func (fs *feeds) leave(key feedKey, m *merged, f *feed) {
+	fs.mutex.Lock()
+	delete(f.readers, m)
+	last := len(f.readers) == 0
+	if last {
+		fs.end(key, f)
+	}
+	fs.mutex.Unlock()
+	if last {
+		<-f.over
+	}
+}
+
+// each is called for all who read it.
+func (fs *feeds) each(f *feed, give func(*merged)) {
+	fs.mutex.Lock()
+	defer fs.mutex.Unlock()
+	for m := range f.readers {
+		give(m)
+	}
+}
+
+// feed reads the log of one host until it ends, or nobody reads it.
+func (c *Controller) feed(ctx context.Context, key feedKey, f *feed) (why string) {
+	c.questions.mutex.Lock()
+	q := c.questions.add(key.host, "")
+	q.log = true
+	c.questions.mutex.Unlock()
+	in := &reply{c: c, ctx: ctx, q: q}
+	defer func() { c.drop(q, in.last) }()
+	if c.ask(q, wire.Question{Method: wire.GET, Path: "/v1/namespaces/-/log", Query: key.query, Accept: lines}) != nil {
+		return ""
+	}
+	first, err := in.next()
+	if err != nil {
+		return ""
+	}
+	if first.Status != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(in, mostLogLine))
+		return failureText(text)
+	}
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(nil, mostLogLine)
+	name, _ := json.Marshal(key.host)
+	begin := append(append([]byte(`{"host":`), name...), ',')
+	for scanner.Scan() {
+		line := scanner.Bytes()
+		switch {
+		case bytes.HasPrefix(line, []byte(`{"logged":`)) && json.Valid(line):
+			row := append(bytes.Clone(begin), line[1:]...)
+			c.feeds.each(f, func(m *merged) { m.give(row) })
+		case bytes.HasPrefix(line, []byte(`{"skipped":`)):
+			var is struct{ Skipped int64 }
+			if json.Unmarshal(line, &is) == nil && is.Skipped > 0 {
+				c.feeds.each(f, func(m *merged) { m.skipped.Add(is.Skipped) })
+			}
+		case bytes.HasPrefix(line, []byte(`{"failure":`)):
+			var is struct{ Failure json.RawMessage }
+			_ = json.Unmarshal(line, &is)
+			return failureText(is.Failure)
+		}
+	}
+	return ""
+}
