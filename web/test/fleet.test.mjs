@@ -328,7 +328,7 @@ test('each state of the overview leads to just those hosts', async () => {
     await leads('refused');
     await leads('offline');
     await person.see('link', hosts.at(-1).name).click();
-    await person.page.getByText('Nobody hears this host now').waitFor();
+    await person.page.getByText('This host is not connected').waitFor();
   } finally {
     silent.signal('SIGCONT');
   }
