@@ -99,6 +99,18 @@ export class ListServer extends Program {
   }
 }
 
+/** A server of TCP in a namespace that says what it is told. */
+export class EchoServer extends Program {
+  constructor(of, port) {
+    const serve = `require('net').createServer((c) => c.on('error', () => {}).pipe(c))
+      .listen(${port}, () => console.log('serves'))`;
+    super('ip', 'netns', 'exec', of.netns, process.execPath, '-e', serve);
+  }
+  start() {
+    return super.start(/serves/);
+  }
+}
+
 /** A connection from a namespace that stays until it is stopped. */
 export class Connection extends Program {
   constructor(of, host, port, localAddress) {
@@ -116,7 +128,11 @@ export class Connection extends Program {
 /** The page of the host that is in no fleet, as its owner starts it. */
 export class Local extends Program {
   constructor() {
-    super('sluice-controller', 'local', '--socket', scene.host.socket, '--netns', scene.host.netns);
+    // At the usual socket, which no ssh forwards: there the page saves files.
+    const usual =
+      'mount -t tmpfs run /run && mkdir /run/sluice && ln -s "$0" /run/sluice/agent.sock && exec "$@"';
+    const page = ['sluice-controller', 'local', '--netns', scene.host.netns];
+    super('unshare', '--mount', 'sh', '-c', usual, scene.host.socket, ...page);
   }
   /** Starts it, at the port that it had before, and says the address that opens the page once. */
   async start() {

@@ -3,7 +3,19 @@ import { everybodyCanRead, hostile, hostileIsText, hostileRule, keysReachAll } f
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { browser, inside, Local, Person, reaches, scene, sluice, until } from './lib.mjs';
+import {
+  browser,
+  Connection,
+  EchoServer,
+  inside,
+  ListServer,
+  Local,
+  Person,
+  reaches,
+  scene,
+  sluice,
+  until,
+} from './lib.mjs';
 
 let chromium, session, pages;
 const local = new Local();
@@ -27,6 +39,12 @@ after(async () => {
   await chromium.close();
   await local.stop();
 });
+
+/** Has the host run a text, from its file. */
+async function runs(text) {
+  writeFileSync(scene.policy, text);
+  await sluice(scene.host, 'apply', scene.policy, '--no-confirm');
+}
 
 /** A window of the page at a path of it. */
 async function at(path, options = {}) {
@@ -108,6 +126,80 @@ test('the policy: an error at its line as one types, what a change opens, a tria
   assert.ok(!(await reaches(brazil, 22)));
   await person.see('button', 'Drop the changes').click();
   await person.end();
+});
+
+test('the policy on the disk: edited, tried, kept, and saved though the page was loaded anew', async () => {
+  const was = readFileSync(scene.policy, 'utf8');
+  const person = await at('/policy');
+  await person.write('- allow ping', '    - allow tcp/2222 from office # a remark — ✓');
+  await person.see('button', 'Plan').click();
+  await person.see('heading', 'Plan').waitFor();
+  await person.see('button', 'Apply for 60 s').click();
+  await person.see('button', 'Keep it').click();
+  const save = person.see('button', `Save ${scene.policy}`);
+  await save.waitFor();
+  assert.equal(readFileSync(scene.policy, 'utf8'), was);
+  await person.page.reload();
+  await save.click();
+  await person.page.getByText('The files on the disk are what runs.').waitFor();
+  const is = readFileSync(scene.policy, 'utf8');
+  assert.match(is, /^    - allow tcp\/2222 from office # a remark — ✓$/m);
+  assert.equal(is.replace('\n    - allow tcp/2222 from office # a remark — ✓', ''), was);
+  assert.doesNotMatch(await sluice(scene.host, 'status'), /edited|other text/);
+  await person.page.reload();
+  await person.settled();
+  await person.page.getByText('Nothing has been changed.').waitFor();
+  assert.equal(await save.count(), 0);
+  await person.end();
+  await runs(was);
+});
+
+test('a list of a host: its age, one that shrank, what another would change, taken', async () => {
+  const was = readFileSync(scene.policy, 'utf8');
+  const germany = scene.clients.find((c) => c.name === 'Germany');
+  const lines = Array.from({ length: 20 }, (_, n) => `192.0.2.${2 * n + 101}`);
+  const server = new ListServer(scene.host);
+  const mail = new EchoServer(scene.host, 25);
+  const held = new Connection(germany, scene.host.address, 25);
+  server.serve(...lines);
+  await server.start();
+  try {
+    await runs(
+      was
+        .replace('\nsets:\n', `\nsets:\n  scanners: { url: "${server.url}", refresh: 1h }\n`)
+        .replace('except: [banned]', 'except: [banned, scanners]')
+        .replace('ban: [banned]', 'ban: [banned, scanners]'),
+    );
+    await mail.start();
+    await held.start();
+    const person = await at('/lists');
+    const row = person.page.getByRole('row', { name: /^scanners/ });
+    await row.getByText('of', { exact: false }).locator('time').first().waitFor();
+    const look = row.getByRole('button', { name: 'What would change?' });
+    const would = person.page.getByRole('region', { name: 'What a newer one would change' });
+    server.serve(...lines.slice(0, 5));
+    await look.click();
+    await would.locator('.badge', { hasText: 'refused' }).waitFor();
+    await would.getByText('a list that was cut off looks like this').waitFor();
+    server.serve(...lines, germany.ipv4);
+    await look.click();
+    await would.locator('strong', { hasText: 'visitors' }).waitFor();
+    await would.getByText(new RegExp(`tcp ${germany.ipv4}:\\d+ → .*:25\\s+ends`)).waitFor();
+    assert.ok(await reaches(germany, 25), 'nothing is taken yet');
+    await would.getByRole('button', { name: 'Take it, and cut these' }).click();
+    await person.page
+      .getByRole('dialog')
+      .getByRole('button', { name: /^Take it/ })
+      .click();
+    await person.page.getByText(/It is taken: generation \d+ runs/).waitFor();
+    assert.ok(!(await reaches(germany, 25)));
+    await person.end();
+  } finally {
+    await held.stop();
+    await mail.stop();
+    await server.stop();
+    await runs(was);
+  }
 });
 
 test('the map: exact, a country by its shape, a draft with its diff', async () => {

@@ -46,7 +46,8 @@ test('a controller that is away is told, and its return too', async () => {
 });
 
 test('a policy that the controller signs: said at all times, by an admin alone, and hosts run it', async () => {
-  const notice = (person) => person.page.getByRole('note').filter({ hasText: 'holds a signing key of the fleet' });
+  const notice = (person) =>
+    person.page.getByRole('note').filter({ hasText: 'holds a signing key of the fleet' });
   let person = await at('erika', '/policy');
   assert.equal(await notice(person).count(), 0);
   const fleet = readFileSync(`${repository}/fleet.yaml`, 'utf8');

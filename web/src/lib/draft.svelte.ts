@@ -12,6 +12,13 @@ export interface Part {
   hosts?: number; // how many
 }
 
+/** A file that runs and is not on the disk yet. */
+export interface Unsaved {
+  name: string;
+  text: string;
+  was: string; // what it was edited from
+}
+
 /** What a draft begins from. */
 export interface Base {
   number: number; // of the generation or the bundle
@@ -50,6 +57,7 @@ class Draft {
   error = $state('');
   texts = $state.raw<Record<string, string>>({}); // those that differ from the base's
   began = $state(0); // number of the base that they were made from
+  unsaved = $state.raw<Unsaved[]>([]);
   readonly changed = $derived(Object.keys(this.texts).sort());
   readonly parts = $derived.by((): Part[] => {
     const known = this.base?.parts ?? [];
@@ -69,6 +77,14 @@ class Draft {
     if (this.changed.length === 0) this.#remembered();
     // What has become the policy meanwhile is no difference any more.
     this.#set(Object.fromEntries(Object.entries(this.texts).filter(([n, t]) => t !== this.#was(n))));
+    // Nor is what no longer runs to be saved.
+    this.applied(this.unsaved.filter((u) => u.text === this.#was(u.name)));
+  }
+
+  /** Remembers what runs and is not on the disk yet. */
+  applied(files: Unsaved[]) {
+    this.unsaved = files;
+    this.#keep();
   }
 
   #was(name: string): string | undefined {
@@ -102,9 +118,14 @@ class Draft {
   #set(texts: Record<string, string>) {
     if (Object.keys(this.texts).length === 0) this.began = this.base?.number ?? 0;
     this.texts = texts;
+    this.#keep();
+  }
+
+  #keep() {
+    const { texts, began, unsaved } = this;
     try {
-      if (Object.keys(texts).length > 0)
-        sessionStorage.setItem(key(), JSON.stringify({ texts, began: this.began }));
+      if (Object.keys(texts).length > 0 || unsaved.length > 0)
+        sessionStorage.setItem(key(), JSON.stringify({ texts, began, unsaved }));
       else sessionStorage.removeItem(key());
     } catch {
       // A browser that keeps nothing has it until the page is left.
@@ -114,7 +135,7 @@ class Draft {
   #remembered() {
     try {
       const had = sessionStorage.getItem(key());
-      if (had) Object.assign(this, JSON.parse(had) as Pick<Draft, 'texts' | 'began'>);
+      if (had) Object.assign(this, JSON.parse(had) as Pick<Draft, 'texts' | 'began' | 'unsaved'>);
     } catch {
       // nothing is remembered
     }
