@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/engine/apply"
 )
 
@@ -180,5 +181,22 @@ func TestQueue(t *testing.T) {
 	}
 	if _, err := os.Stat("/run/systemd/journal/socket"); err != nil && printed != mostWaiting+5 {
 		t.Errorf("%d are printed", printed)
+	}
+}
+
+// The reference of the agent's file has each event, field and kind of finding.
+func TestReferenceHasAlerts(t *testing.T) {
+	text := string(config.Reference())
+	names := []string{Drift, Over, Restored, Unmended, Stopped, Stale, Renewed, Refused, "SLUICE_SET"}
+	for _, kind := range apply.FindingKinds {
+		names = append(names, string(kind))
+	}
+	for field := range fields(found) {
+		names = append(names, "SLUICE_"+field)
+	}
+	for _, name := range names {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("the reference has nothing of %s", name)
+		}
 	}
 }

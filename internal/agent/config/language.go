@@ -155,5 +155,39 @@ single value may stand alone.
 
 `)
 	grammar.WriteShapes(&b)
+	b.WriteString(alerts)
 	return []byte(b.String())
 }
+
+// alerts is what an alert says, by the names of packages alert and apply, which a test of
+// alert compares with these.
+const alerts = `
+## Alerts
+
+An alert is a line in the journal (` + "`journalctl -u sluice-agent SLUICE_EVENT=drift -o verbose`" + `), on standard
+error where there is no journal. ` + "`command`" + ` has the fields in its environment, with the text as ` + "`SLUICE_TEXT`" + `; it and
+` + "`webhook`" + ` get all findings as JSON. Of 16 alerts that wait, the oldest is left out for a new one.
+
+| field | content |
+|---|---|
+| ` + "`SLUICE_EVENT`" + ` | ` + "`drift`, `over`, `restored`, `not-restored`, `restore-stopped`; `not-renewed`, `renewed`; `refused`" + ` |
+| ` + "`SLUICE_NAMESPACE`, `SLUICE_GENERATION`" + ` | which rules |
+| ` + "`SLUICE_SET`" + ` | the list that was not renewed |
+| ` + "`SLUICE_FINDINGS`" + ` | the number of findings; the following are of the first |
+| ` + "`SLUICE_KIND`, `SLUICE_LINE`" + ` | its kind; its line of the policy |
+| ` + "`SLUICE_BY`" + ` | names and numbers of the processes that changed the ruleset, as these report them |
+
+| kind | difference |
+|---|---|
+| ` + "`gone`" + ` | the rules are gone |
+| ` + "`mark`" + ` | table ` + "`sluice_generation`" + `, by which commands know what runs |
+| ` + "`packet`" + ` | packets get something else than the policy says |
+| ` + "`ban`" + ` | a ban does not hold, or nobody made it |
+| ` + "`element`" + ` | an element that no packet made |
+| ` + "`unread`" + ` | a rule in Sluice's tables whose meaning is not known |
+| ` + "`sysctl`" + ` | a setting of the policy |
+| ` + "`exception`" + ` | one that commands made and the rules lack, or lifted and the rules have |
+| ` + "`chain`, `beside`" + ` | chains, programs and filters of other tools that can drop, rewrite or let pass; those that were there first are not reported |
+| ` + "`closed`" + ` | a restore failed, and only ssh comes in |
+| ` + "`unproved`" + ` | nothing could be proved, and why |
+`
