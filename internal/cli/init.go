@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -58,8 +59,11 @@ Exit status: 0 fine, 2 the host could not be read or the file is there already.`
 	return cmd
 }
 
-// writeNew writes a file that must not exist.
+// writeNew writes a file that must not exist, and makes its folder: nothing else makes /etc/sluice.
 func writeNew(name string, text []byte) (err error) {
+	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s is there already\nhint: choose another name, or remove it first", name)
