@@ -51,7 +51,7 @@ test('a policy that the controller signs: said at all times, by an admin alone, 
   let person = await at('erika', '/policy');
   assert.equal(await notice(person).count(), 0);
   const fleet = readFileSync(`${repository}/fleet.yaml`, 'utf8');
-  await publish({ 'fleet.yaml': `${fleet}signing: controller\napprove: [ban]\n` }, '--wait');
+  await publish({ 'fleet.yaml': `${fleet}signing: controller\n` }, '--wait');
   await person.page.reload();
   for (const path of await person.pages()) {
     await person.visit(path);
@@ -81,4 +81,43 @@ test('a policy that the controller signs: said at all times, by an admin alone, 
   await person.page.locator('.badge', { hasText: 'done' }).waitFor();
   assert.ok(await reaches(scene.fleet, 9999, web1));
   await person.end();
+});
+
+test('what waits for a second person: said to who asked, and done by another', async () => {
+  const fleet = readFileSync(`${repository}/fleet.yaml`, 'utf8');
+  await publish({ 'fleet.yaml': `${fleet}approve: [ban]\n` }, '--wait');
+  const asks = await at('erika', '/bans');
+  const other = await at('max', '/');
+  const address = '192.0.2.78';
+  await asks.page.getByLabel('Address, prefix or range').fill(address);
+  await asks.see('button', 'Ban', { exact: true }).click();
+  const dialog = asks.page.getByRole('dialog');
+  await dialog.getByLabel(/^Why/).fill(hostile);
+  await dialog.getByRole('button', { name: 'Ban' }).click();
+  await asks.page.getByText('waits for a second person to approve it').waitFor();
+  await asks.visit('/admin');
+  const mine = asks.page.getByRole('region', { name: address });
+  await mine.locator('.badge', { hasText: 'waiting' }).waitFor();
+  await mine.getByText('Somebody else has to approve it.').waitFor();
+  assert.ok(await mine.getByRole('button', { name: 'Approve' }).isDisabled());
+  await other.visit('/');
+  await other.see('link', '1 request').click();
+  const theirs = other.page.getByRole('region', { name: address });
+  await theirs.getByText('Details').click();
+  await theirs.getByText('<script>__told').first().waitFor();
+  await theirs.getByRole('button', { name: 'Approve' }).click();
+  const asked = other.page.getByRole('dialog');
+  await asked.getByLabel(/^Why/).fill('as agreed');
+  await asked.getByRole('button', { name: 'Approve' }).click();
+  for (const of of [mine, theirs]) {
+    await of.locator('.badge', { hasText: 'done' }).waitFor();
+    await of.getByText(/Approved by user:max@example.net.*: as agreed/).waitFor();
+  }
+  await asks.visit('/bans');
+  await asks.page
+    .getByRole('row', { name: /192\.0\.2\.78/ })
+    .getByText(/^on [1-5] of 5/) // not all hosts are back from the restart yet
+    .waitFor();
+  await asks.end();
+  await other.end();
 });
