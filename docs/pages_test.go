@@ -111,7 +111,7 @@ var older = []string{
 	"../README.md", "agent.md", "bench-packet.md", "benchmarks.md", "calibrate.md",
 	"conntrack.md", "doctor.md", "drops.md", "kernels.md", "layout.md", "load.md",
 	"log.md", "metrics.md", "page.md", "peers.md", "reports.md", "stories.md", "stress.md", "threats.md", "top.md",
-	"how-to/ban.md", "how-to/ci.md", "how-to/controller-lost.md", "how-to/day.md", "how-to/fail2ban.md", "how-to/git.md",
+	"how-to/ci.md", "how-to/controller-lost.md", "how-to/day.md", "how-to/fail2ban.md", "how-to/git.md",
 	"how-to/machines.md", "how-to/provision.md",
 }
 

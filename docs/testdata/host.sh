@@ -13,6 +13,7 @@ mount -t tmpfs none "$folder"
 cd "$folder"
 mkdir up work root cgroup netns
 cp -a "$files/." up/
+chmod 755 up
 mount -t overlay none -o "lowerdir=/,upperdir=$folder/up,workdir=$folder/work" root
 mount -t cgroup2 none cgroup
 mkdir -p "cgroup/$group"
