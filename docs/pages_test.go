@@ -132,7 +132,6 @@ var older = []string{
 	"how-to/controller-lost.md",
 	"how-to/day.md",
 	"how-to/git.md",
-	"how-to/machines.md",
 	"how-to/provision.md",
 }
 
