@@ -109,7 +109,6 @@ func listed(before []string) bool {
 // older are pages from before, which are run by scripts of their own or not at all. The list only shrinks.
 var older = []string{
 	"../README.md",
-	"agent.md",
 	"bench-packet.md",
 	"benchmarks.md",
 	"calibrate.md",
@@ -126,7 +125,6 @@ var older = []string{
 	"reports.md",
 	"stories.md",
 	"stress.md",
-	"threats.md",
 	"top.md",
 	"how-to/ci.md",
 	"how-to/controller-lost.md",
