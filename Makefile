@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-controller install-lab test test-long lint bench stress bench-go demo pictures generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
+.PHONY: help build install install-controller install-lab package test test-long lint bench stress bench-go demo pictures generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -11,6 +11,7 @@ PART ?=
 NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
+BIN ?= bin
 
 # All is compiled in one way, so that what is built, tested, linted and tried on other kernels
 # is compiled once: without C and paths of this machine.
@@ -27,19 +28,20 @@ help: ## this list
 BUILD = -ldflags='-s -w'
 
 build: ## bin/sluice, bin/sluice-controller and bin/sluice-lab: static, without symbols; their man pages, completions
-	go build $(BUILD) -o bin/ ./cmd/...
-	rm -rf bin/man bin/completion
-	go run $(BUILD) ./internal/lab/generate bin man completion
+	go build $(BUILD) -o $(BIN)/ ./cmd/...
+	rm -rf $(BIN)/man $(BIN)/completion
+	GOARCH= go run $(BUILD) ./internal/lab/generate $(BIN) man completion
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
-	install -D -m 755 bin/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out bin/man/sluice-lab% bin/man/sluice-controller%,$(wildcard bin/man/*.1))
-	install -D -m 644 bin/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
-	install -D -m 644 bin/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
-	install -D -m 644 bin/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+	install -D -m 755 $(BIN)/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out $(BIN)/man/sluice-lab% $(BIN)/man/sluice-controller%,$(wildcard $(BIN)/man/*.1))
+	install -D -m 644 $(BIN)/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	install -D -m 644 $(BIN)/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
+	install -D -m 644 $(BIN)/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system $(filter-out %/sluice-controller.service,$(wildcard packaging/systemd/*.service)) packaging/systemd/*.timer
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
+	install -D -m 644 packaging/tmpfiles.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/prometheus/fleet.rules.yml packaging/grafana/sluice.json packaging/grafana/fleet.json
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/fail2ban packaging/fail2ban/action.d/sluice.py
@@ -48,23 +50,28 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
 
 install-controller: ## bin/sluice-controller, its man pages and completions, where the fleet is kept
-	install -D -m 755 bin/sluice-controller $(DESTDIR)$(PREFIX)/sbin/sluice-controller
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/sluice-controller*.1
-	install -D -m 644 bin/completion/sluice-controller.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-controller
-	install -D -m 644 bin/completion/_sluice-controller $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-controller
-	install -D -m 644 bin/completion/sluice-controller.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-controller.fish
+	install -D -m 755 $(BIN)/sluice-controller $(DESTDIR)$(PREFIX)/sbin/sluice-controller
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BIN)/man/sluice-controller*.1
+	install -D -m 644 $(BIN)/completion/sluice-controller.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-controller
+	install -D -m 644 $(BIN)/completion/_sluice-controller $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-controller
+	install -D -m 644 $(BIN)/completion/sluice-controller.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-controller.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/sluice-controller.service
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/ci packaging/ci/scripts/*
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice/ci packaging/ci/*.yaml
 	install -D -m 644 packaging/sysusers.d/sluice-controller.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice-controller.conf
+	install -D -m 644 packaging/tmpfiles.d/sluice-controller.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sluice-controller.conf
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice-controller.service
 
 install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made
-	install -D -m 755 bin/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/sluice-lab*.1
-	install -D -m 644 bin/completion/sluice-lab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-lab
-	install -D -m 644 bin/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
-	install -D -m 644 bin/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
+	install -D -m 755 $(BIN)/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BIN)/man/sluice-lab*.1
+	install -D -m 644 $(BIN)/completion/sluice-lab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-lab
+	install -D -m 644 $(BIN)/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
+	install -D -m 644 $(BIN)/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
+
+package: ## bin/packages: .deb and .rpm of the three programs for amd64 and arm64, SBOMs, checksums; SIGN=KEY signs
+	scripts/package
+	$(if $(SIGN),scripts/apt-repository '$(SIGN)')
 
 test: ## what a change has to pass, about 9 minutes, the same inputs each time; sets up what it needs
 	scripts/test
