@@ -109,7 +109,6 @@ func listed(before []string) bool {
 // older are pages from before, which are run by scripts of their own or not at all. The list only shrinks.
 var older = []string{
 	"../README.md",
-	"agent.md",
 	"bench-packet.md",
 	"benchmarks.md",
 	"calibrate.md",
@@ -119,20 +118,15 @@ var older = []string{
 	"kernels.md",
 	"layout.md",
 	"load.md",
-	"log.md",
 	"metrics.md",
 	"page.md",
 	"peers.md",
 	"reports.md",
 	"stories.md",
 	"stress.md",
-	"threats.md",
-	"top.md",
 	"how-to/ci.md",
 	"how-to/controller-lost.md",
-	"how-to/day.md",
 	"how-to/git.md",
-	"how-to/machines.md",
 	"how-to/provision.md",
 }
 

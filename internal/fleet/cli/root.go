@@ -34,22 +34,13 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
   sluice-controller check && sluice-controller sign && sluice-controller publish
   sluice-controller hosts`,
 	})
-	for _, g := range []struct {
-		title string
-		all   []*cobra.Command // in the order of the help
-	}{
-		{"The policy:", []*cobra.Command{newInit(), newCheck(), newTest(), newDiff(), newAsk(), newDraft(), newSign(), newPublish(), newRollout(), newKey(), newExport(), newImport()}},
-		{"Hosts, and the machines on them:", []*cobra.Command{newToken(), newHosts(), newInventory(), newGuest(), newRevoke()}},
-		{"What changes without a new bundle:", []*cobra.Command{newBan(), newUnban(), newBans(), newAllow(), newDisallow(), newAllows(), newLists()}},
-		{"People and programs:", []*cobra.Command{newLogin(), newLogout(), newAccess(), newRequests(), newApprove(), newRefuse()}},
-		{"The controller:", []*cobra.Command{newRun(), newLocal(), newNotices(), newEvents(), newAudit(), newBackup(), newRestore(), newMigrate()}},
-	} {
-		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
-		for _, cmd := range g.all {
-			cmd.GroupID = g.title
-			root.AddCommand(cmd)
-		}
-	}
+	command.AddGroups(root,
+		command.Group{Title: "The policy", Commands: []*cobra.Command{newInit(), newCheck(), newTest(), newDiff(), newAsk(), newDraft(), newSign(), newPublish(), newRollout(), newKey(), newExport(), newImport()}},
+		command.Group{Title: "Hosts, and the machines on them", Commands: []*cobra.Command{newToken(), newHosts(), newInventory(), newGuest(), newRevoke()}},
+		command.Group{Title: "What changes without a new bundle", Commands: []*cobra.Command{newBan(), newUnban(), newBans(), newAllow(), newDisallow(), newAllows(), newLists()}},
+		command.Group{Title: "People and programs", Commands: []*cobra.Command{newLogin(), newLogout(), newAccess(), newRequests(), newApprove(), newRefuse()}},
+		command.Group{Title: "The controller", Commands: []*cobra.Command{newRun(), newLocal(), newNotices(), newEvents(), newAudit(), newBackup(), newRestore(), newMigrate()}},
+	)
 	root.AddCommand(command.NewCompletion("sluice-controller"), command.NewVersion("sluice-controller"), command.NewFetchRanges())
 	return root
 }

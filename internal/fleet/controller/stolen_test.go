@@ -18,7 +18,7 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// What docs/fleet/security.md says that a thief can do, by doing it, and where that ends.
+// What docs/internals/attacks.md says that a thief can do, by doing it, and where that ends.
 
 // TestStolenControllerEnrols: who has the controller makes tokens with any labels. A host that
 // comes by one learns the parts for those, and no operator's order of labels is needed.

@@ -37,19 +37,12 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 	})
 	command.HostFlags(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return enterNetns(command.Netns(cmd)) }
-	root.AddCommand(
-		// One line a command, in the order of the help.
-		newBench(),
-		newLoad(),
-		newStory(),
-		newKernels(),
-		newStress(),
-		newDoctor(),
-		newDemo(),
-		newPage(),
-		command.NewCompletion("sluice-lab"),
-		command.NewVersion("sluice-lab"),
+	command.AddGroups(root,
+		command.Group{Title: "Measure", Commands: []*cobra.Command{newBench(), newLoad(), newKernels()}},
+		command.Group{Title: "Test", Commands: []*cobra.Command{newStress(), newDoctor()}},
+		command.Group{Title: "Replay and show", Commands: []*cobra.Command{newStory(), newDemo(), newPage()}},
 	)
+	root.AddCommand(command.NewCompletion("sluice-lab"), command.NewVersion("sluice-lab"))
 	tellInterrupted(root)
 	return root
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,7 @@ const (
 	// lets. Each of the others reads that of one host.
 	allLogs = 8
 	openAll = 10 * time.Second // in which they open their pages, one after the other
+	gathers = 2 * time.Second
 )
 
 // asks are what the overview asks again, as web/src/pages/overview/GoesOn.svelte does. The list of
@@ -39,12 +41,13 @@ var asks = map[string]time.Duration{
 	"rollouts?limit=10": 15 * time.Second,
 	"audit?limit=200":   30 * time.Second,
 	"notices":           30 * time.Second,
-	"samples":           30 * time.Second,
+	"samples":           30 * time.Second, // of the last hour
 	"requests":          30 * time.Second,
 	"findings":          time.Minute,
 }
 
-// again is what it asks when an event of a kind comes, as the hosts after a reset.
+// again is what it asks within gathers of an event of a kind, once however many come, as the hosts
+// after a reset.
 var again = map[string][]string{
 	"reset":   {"hosts", "rollouts?limit=10", "notices"},
 	"rollout": {"rollouts?limit=10"},
@@ -154,7 +157,11 @@ func (p *person) open(ctx context.Context) error {
 	for path, every := range asks {
 		pages.Go(func() error {
 			for {
-				if err := p.get(ctx, path); err != nil {
+				asked := path
+				if path == "samples" {
+					asked += "?since=" + url.QueryEscape(time.Now().Add(-time.Hour-2*time.Minute).UTC().Format(time.RFC3339))
+				}
+				if err := p.get(ctx, asked); err != nil {
 					return err
 				}
 				if err := wait(ctx, every); err != nil {
@@ -163,6 +170,7 @@ func (p *person) open(ctx context.Context) error {
 			}
 		})
 	}
+	var gathered sync.Map // paths that are asked soon
 	pages.Go(func() error {
 		return p.follow(ctx, "events", func(name, value string) error {
 			if name != "event" {
@@ -170,7 +178,16 @@ func (p *person) open(ctx context.Context) error {
 			}
 			p.events.Add(1)
 			for _, path := range again[value] {
-				pages.Go(func() error { return p.get(ctx, path) })
+				if _, is := gathered.LoadOrStore(path, true); is {
+					continue
+				}
+				pages.Go(func() error {
+					if err := wait(ctx, gathers); err != nil {
+						return err
+					}
+					gathered.Delete(path)
+					return p.get(ctx, path)
+				})
 			}
 			return nil
 		})

@@ -121,7 +121,10 @@ func generateFigures(dir string) error {
 func generateProgram(root *cobra.Command, part, dir string) error {
 	switch part {
 	case "commands":
-		return doc.GenMarkdownTree(root, dir)
+		if err := doc.GenMarkdownTree(root, dir); err != nil {
+			return err
+		}
+		return groupMarkdown(root, filepath.Join(dir, root.Name()+".md"))
 	case "man":
 		return generateMan(root, dir)
 	case "completion":
@@ -151,7 +154,7 @@ func generateMan(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
-	return os.WriteFile(filepath.Join(dir, name), []byte(manFlags(cmd, page.String())), 0o644)
+	return os.WriteFile(filepath.Join(dir, name), []byte(groupMan(cmd, manFlags(cmd, page.String()))), 0o644)
 }
 
 // manFlag is a flag in a man page as the library writes it: --wait=10s, with its

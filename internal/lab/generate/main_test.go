@@ -14,7 +14,7 @@ func TestMan(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, want := range map[string][]string{
-		"sluice.1":            nil,
+		"sluice.1":            {`(?m)^.SS Ban and allow\n.TP\n.fBallow.fP$`},
 		"sluice-geo-update.1": nil,
 		"sluice-apply.1": {
 			`(?m)^.fB--confirm.fP .fITIME.fP$`,

@@ -3,6 +3,7 @@
 import { Failed } from '../api/client';
 
 const heals = 3; // seconds to the next try where the server does not answer
+const gathers = 2; // seconds in which events ask once
 
 /** What was answered last, when, and why nothing newer is there. */
 export class Asked<T> {
@@ -14,6 +15,7 @@ export class Asked<T> {
   #now = new AbortController();
   #timer: ReturnType<typeof setInterval> | undefined;
   #heals: ReturnType<typeof setTimeout> | undefined;
+  #soon: ReturnType<typeof setTimeout> | undefined;
 
   /** Asks at once, and each so many seconds; 0 asks once. */
   constructor(ask: (signal: AbortSignal) => Promise<T>, seconds = 0) {
@@ -47,7 +49,16 @@ export class Asked<T> {
     }
   }
 
+  /** Asks anew in a moment: what many events change is asked once. */
+  soon() {
+    this.#soon ??= setTimeout(() => {
+      this.#soon = undefined;
+      void this.again();
+    }, gathers * 1000);
+  }
+
   stop() {
+    clearTimeout(this.#soon);
     clearInterval(this.#timer);
     clearTimeout(this.#heals);
     this.#now.abort();
