@@ -113,6 +113,7 @@ func TestFacts(t *testing.T) {
 	archive := strings.Replace(fourHosts, "-- p.yaml --\nversion: 1\n", "-- p.yaml --\nversion: 1\ninput: { default: drop }\n", 1)
 	for change, want := range map[string]string{
 		`"conntrack-count":7`: "a b c d", `"ssh-peers":[{"remote":"192.0.2.1:4000","local":"203.0.113.4:22"}]`: "a b c d",
+		`"namespace":"d"`:    "a b c d",
 		`"forwarding4":true`: "a b c, d", `"conntrack-max":1000000`: "a b c, d", `"non-local-bind":true`: "a b c, d",
 		`"memory-bytes":60000`: "a b c, d", `"resolvers":["192.0.2.53"]`: "a b c, d",
 	} {

@@ -31,6 +31,7 @@ func outlineOf(f *host.Facts) outline {
 	for _, n := range []*uint64{&of.MemoryBytes, &of.ConntrackMax, &of.ConntrackBuckets} {
 		*n = uint64(bits.Len64(*n))
 	}
+	of.Namespace = "" // names tables, and no packet
 	of.Interfaces = slices.Clone(of.Interfaces)
 	for i := range of.Interfaces {
 		of.Interfaces[i].Index = 0 // of no meaning to a policy
