@@ -85,7 +85,7 @@ func (h *Host) apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 		return out, nil
 	}
 	if out.Meaning, err = meaning(); err != nil {
-		out.Notes = append(out.Notes, "what it opens and closes is not said: "+wordsOf(err, h.Words))
+		out.Notes = append(out.Notes, unsaid(err, h.Words))
 	}
 	return out, nil
 }

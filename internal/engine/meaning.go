@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 	"sluice/internal/prove/query"
 )
@@ -24,8 +25,25 @@ func (p *preparation) meaning(ctx context.Context, from *Sources, built *prepare
 	return p.since(ctx, old, built)
 }
 
-// since compares what was built with what ran.
+// InputsChangedError names what is no longer as the running policy was loaded with, so that only
+// the lines of the policies were compared.
+type InputsChangedError struct {
+	Generation int
+	Names      []string
+}
+
+func (e *InputsChangedError) Error() string {
+	verb := "has"
+	if len(e.Names) > 1 {
+		verb = "have"
+	}
+	return fmt.Sprintf("%s %s changed since generation %d was loaded: what that opens or closes is not shown", english.List(e.Names), verb, e.Generation)
+}
+
+// since compares what was built with what ran. Beside an InputsChangedError, the lines are those
+// that the policies themselves make.
 func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) ([]query.BriefLine, error) {
+	runs := old.Runs
 	old.Facts, old.Runs = p.Facts, nil // of both it is asked on the host as it is now
 	was, err := old.Meaning(ctx)
 	if err != nil {
@@ -35,7 +53,30 @@ func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) 
 	if err != nil {
 		return nil, err
 	}
-	return d.Brief(), nil
+	lines := d.Brief()
+	if runs == nil {
+		return lines, nil
+	}
+	names, lists, known := runs.ChangedInputs(old.Resolved.Inputs)
+	if lists {
+		names = append(names, "its lists")
+	}
+	if !known || len(names) == 0 {
+		return lines, nil
+	}
+	if len(lines) == 0 {
+		lines = nil // it is not so that nothing changes
+	}
+	return lines, &InputsChangedError{runs.Number, names}
+}
+
+// unsaid is the note on what of a meaning is not known.
+func unsaid(err error, words func(error) string) string {
+	var inputs *InputsChangedError
+	if errors.As(err, &inputs) {
+		return inputs.Error()
+	}
+	return "what it opens and closes is not known: " + wordsOf(err, words)
 }
 
 // longestMeaning is how long an apply looks for what it opens and closes.

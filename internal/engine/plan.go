@@ -59,7 +59,7 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	}
 	meaning, err := p.meaning(ctx, p.Sources, built)
 	if err != nil {
-		out.Notes = append(out.Notes, "what it opens and closes is not known: "+wordsOf(err, h.Words))
+		out.Notes = append(out.Notes, unsaid(err, h.Words))
 	}
 	return &Plan{Plan: out, Meaning: meaning, Packets: priceOf(p.Backend, built.Built, p.Costs)}, nil
 }
