@@ -73,7 +73,7 @@ This page is made from the table of the parser (` + "`make generate`" + `).
 
 ` + "`inventory.yaml`" + ` beside ` + "`fleet.yaml`" + ` says which hosts there are, for
 ` + "`sluice-controller check`" + ` and the other commands that work in a repository, without a
-controller. [The policy of a fleet](../fleet/language.md) says what selectors and sets make
+controller. [The policy of a fleet](../concepts/fleet.md#parts) says what selectors and sets make
 of it.
 
 ` + "```yaml" + `

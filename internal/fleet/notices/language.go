@@ -115,7 +115,7 @@ This page is made from the table of the parser (` + "`make generate`" + `); a JS
 content is beside it, [notices.schema.json](notices.schema.json).
 
 ` + "`notices.yaml`" + ` in the directory of a controller says who hears of what is wrong in the fleet:
-[notices](../fleet/notices.md). The controller reads it when it starts, and
+[notices](../concepts/fleet.md#notices). The controller reads it when it starts, and
 ` + "`sluice-controller notices check`" + ` says what is wrong with it.
 
 ` + "```yaml\n" + example + "```" + `
