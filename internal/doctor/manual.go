@@ -40,8 +40,8 @@ func Reference() []byte {
 	var b strings.Builder
 	b.WriteString(`# What ` + "`sluice doctor`" + ` looks for
 
-Made from the checks themselves; do not edit it here. How the doctor looks, and what it
-leaves alone, is in [the doctor](../doctor.md). The severity is that of a finding unless
+Made from the checks themselves; do not edit it here. How to use it:
+[find what makes a host slow](../how-to/slow-host.md). The severity is that of a finding unless
 the text says otherwise. Findings are told by severity, and of the same one in the order of
 this page.
 
