@@ -92,29 +92,24 @@ func generateReference(dir string) error {
 	return nil
 }
 
-// figurePages have tables of measured figures between markers.
-var figurePages = []string{"README.md", "docs/benchmarks.md"}
+// figurePage has tables of measured figures between markers.
+const figurePage = "docs/benchmarks.md"
 
-// generateFigures writes the pages of the tree, whose root it runs in, with the tables of
+// generateFigures writes figurePage of the tree, whose root it runs in, with the tables of
 // what was recorded.
 func generateFigures(dir string) error {
-	for _, page := range figurePages {
-		old, err := os.ReadFile(page)
-		if err != nil {
-			return err
-		}
-		text, err := kernelbench.Pages(string(old))
-		if err != nil {
-			return fmt.Errorf("%s: %w", page, err)
-		}
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, page)), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, page), []byte(text), 0o644); err != nil {
-			return err
-		}
+	old, err := os.ReadFile(figurePage)
+	if err != nil {
+		return err
 	}
-	return nil
+	text, err := kernelbench.Pages(string(old))
+	if err != nil {
+		return fmt.Errorf("%s: %w", figurePage, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, figurePage)), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, figurePage), []byte(text), 0o644)
 }
 
 // generateProgram writes a part that each program has.
