@@ -124,7 +124,7 @@ func (s *space) member(dir string) (*fleet.Member, error) {
 func (s *space) found(findings []apply.Finding) {
 	var differs []string
 	for _, f := range findings {
-		if f.Kind.Mends() {
+		if f.Kind.Restorable() {
 			differs = append(differs, f.Text)
 		}
 	}

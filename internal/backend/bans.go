@@ -111,7 +111,7 @@ type BanPlan struct {
 	Turn  Transaction // behind Fill, under rules that run; nil: they ask what they should
 	End   Transaction // behind both: ends flows that pass rules by; nil: there are none that it matters to
 	After BanStore    // as rules ask it then
-	// Differences is what Fill mends, for a reader.
+	// Differences is what Fill fixes, for a reader.
 	Differences []Difference
 	Read        ReadBans // on the way; nothing of what Fill and Turn do
 }

@@ -24,7 +24,7 @@ func newDoctor() *cobra.Command {
 		Short: "Find what makes this host's network slow or lossy, whatever firewall it runs",
 		Long: `Looks at the connection table, at what the kernel drops and why, at queues, sockets
 and processors, for two seconds or as long as --watch says, and names what is wrong: the
-figures with where they were read, what it costs, what mends it and what takes that
+figures with where they were read, what it costs, the fix and what takes that
 back. It needs no policy and no agent, and changes nothing but what --fix is told to.
 
 The worst comes first, and causes before their effects. An error loses packets or
@@ -32,7 +32,7 @@ connections now; a warning will, or costs much; a remark is worth knowing. What 
 not be read is named. Counters of processors, the kernel's log and the size of the
 connection table are of the whole machine, all else is of the network namespace.
 
---fix sets the settings that mend a finding, where a program may: --list says of which
+--fix sets the settings that fix a finding, where a program may: --list says of which
 checks. It says what it will set and how that goes back, asks on a terminal (elsewhere --yes
 is needed), looks again whether the finding is gone, and takes the settings back after
 --confirm, 60s unless given, unless they are kept at the question or by "sluice confirm",
@@ -41,7 +41,7 @@ even when this command is gone by then. --undo takes back what was kept.
 It reads as root; without that much cannot be read.
 
 Exit status: 0 nothing found, or remarks alone; 1 errors or warnings, with --fix a
-finding that stays, that no command mends, or that was not confirmed; 2 bad use, or it failed.`,
+finding that stays, that no command fixes, or that was not confirmed; 2 bad use, or it failed.`,
 		Example: `  sluice doctor
   sluice doctor --watch 60s --markdown > ticket.md
   sluice doctor --expect 20000/s
@@ -64,9 +64,9 @@ finding that stays, that no command mends, or that was not confirmed; 2 bad use,
 	command.AddTime(flags, "watch", defaultWatch, "count rates for `TIME`")
 	flags.String("expect", "", "new connections that the host is to bear, as `N/s`")
 	flags.Bool("markdown", false, "print Markdown, for a ticket")
-	flags.StringVar(&explain, "explain", "", "say what a `CHECK` looks for, and how to mend it")
-	flags.Bool("list", false, "list all checks, and which of them --fix mends")
-	flags.StringVar(&fix, "fix", "", "set what mends the findings of a `CHECK`, and look again")
+	flags.StringVar(&explain, "explain", "", "say what a `CHECK` looks for, and how to fix it")
+	flags.Bool("list", false, "list all checks, and which of them --fix can fix")
+	flags.StringVar(&fix, "fix", "", "set the settings that fix a `CHECK`, and examine again")
 	flags.StringVar(&undo, "undo", "", "take back what --fix has set for a `CHECK`")
 	command.AddTime(flags, "confirm", 0, "take the settings of --fix back unless confirmed within `TIME`; 60s unless given")
 	flags.Bool("no-confirm", false, "keep the settings of --fix at once")
@@ -77,8 +77,8 @@ finding that stays, that no command mends, or that was not confirmed; 2 bad use,
 	addMessage(cmd)
 	addWait(cmd)
 	completeChecks(cmd, "explain", func(*doctor.Check) bool { return true })
-	completeChecks(cmd, "fix", func(c *doctor.Check) bool { return c.Fixes })
-	completeChecks(cmd, "undo", func(c *doctor.Check) bool { return c.Fixes })
+	completeChecks(cmd, "fix", func(c *doctor.Check) bool { return c.Fixable })
+	completeChecks(cmd, "undo", func(c *doctor.Check) bool { return c.Fixable })
 	return cmd
 }
 
@@ -190,7 +190,7 @@ func printIllness(w io.Writer, f doctor.Finding) {
 		fmt.Fprintf(w, "  %s [%s]\n", e.Text, e.From)
 	}
 	printPart(w, "cost", f.Cost)
-	printPart(w, "mend", f.Mend...)
+	printPart(w, "fix", f.Fix...)
 	printPart(w, "undo", f.Undo...)
 }
 
@@ -207,15 +207,15 @@ type checkJSON struct {
 	Severity check.Severity `json:"severity"`
 	What     string         `json:"what"`
 	Why      string         `json:"why"`
-	Mend     string         `json:"mend"`
+	Fix      string         `json:"fix"`
 	Undo     string         `json:"undo"`
-	Fixes    bool           `json:"fixes"`             // --fix mends it
+	Fixable  bool           `json:"fixable"`           // by --fix
 	ByHand   string         `json:"by-hand,omitempty"` // why it does not
 }
 
 func checkToJSON(c doctor.Check) checkJSON {
 	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
-	return checkJSON{c.ID, c.Least, c.What, flat(c.Why), flat(c.Mend), flat(c.Undo), c.Fixes, c.Unfixed()}
+	return checkJSON{c.ID, c.Least, c.What, flat(c.Why), flat(c.Fix), flat(c.Undo), c.Fixable, c.Unfixed()}
 }
 
 func listChecks(cmd *cobra.Command) error {
@@ -225,7 +225,7 @@ func listChecks(cmd *cobra.Command) error {
 	}
 	return answer(cmd, all, false, func(w io.Writer) {
 		for _, c := range all {
-			fmt.Fprintf(w, "%-18s %-8s %-5s %s\n", c.Check, c.Severity, map[bool]string{true: "--fix"}[c.Fixes], c.What)
+			fmt.Fprintf(w, "%-18s %-8s %-5s %s\n", c.Check, c.Severity, map[bool]string{true: "--fix"}[c.Fixable], c.What)
 		}
 	})
 }

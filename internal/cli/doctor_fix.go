@@ -58,7 +58,7 @@ func known(id string) (*doctor.Check, error) {
 // defaultFixConfirm is how long a fix waits for its confirmation.
 const defaultFixConfirm = time.Minute
 
-// fixFinding mends what a check finds, on trial, and looks again.
+// fixFinding fixes what a check finds, on trial, and looks again.
 func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Options) error {
 	c, err := known(id)
 	if err != nil {
@@ -83,11 +83,11 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 		printIllness(to, f)
 	}
 	if len(out.Before) == 0 {
-		return answer(cmd, out, false, func(w io.Writer) { fmt.Fprintf(w, "%s finds nothing: there is nothing to mend\n", c.ID) })
+		return answer(cmd, out, false, func(w io.Writer) { fmt.Fprintf(w, "%s finds nothing: nothing to fix\n", c.ID) })
 	}
 	in := apply.Tuning{For: tunedFor(c.ID), Confirm: confirm, Persist: given(cmd, "persist")}
 	for _, f := range out.Before {
-		for _, s := range f.Fix {
+		for _, s := range f.Settings {
 			if n := (apply.Setting{Name: s.Name, Value: s.To}); !slices.Contains(in.Settings, n) {
 				in.Settings = append(in.Settings, n)
 			}
@@ -95,7 +95,7 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 	}
 	switch why := c.Unfixed(); {
 	case why != "":
-		return command.Found(fmt.Sprintf("%s is not mended by a command: %s", c.ID, why))
+		return command.Found(fmt.Sprintf("%s has no automatic fix: %s", c.ID, why))
 	case len(in.Settings) == 0:
 		return command.Found(c.ID + " has no setting to change: they are as they should be")
 	}

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/words"
 )
 
-// withRemedies words what findings say would mend them, and adds to expectations that
+// withRemedies words what findings say would fix them, and adds to expectations that
 // fail which command tells more.
 func withRemedies(findings []check.Finding) {
 	for i := range findings {

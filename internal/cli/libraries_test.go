@@ -17,7 +17,7 @@ import (
 )
 
 // textsWithCommands are files of libraries whose texts may name commands and flags,
-// with the reason. Elsewhere an error, a note or a finding says what would mend it by
+// with the reason. Elsewhere an error, a note or a finding says what would fix it by
 // its type or a remedy, which words.Hinted turns into words.
 var textsWithCommands = map[string]string{
 	"backend/nftables/artifact.go":  "the head of the file that is written for nft, which is read without Sluice",

@@ -28,7 +28,7 @@ FILE is given, standard input for -), and gives advice beside it: rules hidden i
 part, rules and entries without which nothing changes, answers to the host's own
 requests that a rule would decide on, bans of your own networks, ports of
 management that are open to everybody, what breaks path MTU discovery. It changes
-nothing. Every finding has a code, a place, why it matters and the mend, and where
+nothing. Every finding has a code, a place, why it matters and the fix, and where
 it makes things clearer a packet that shows it.
 
 The host is this one, or the one that "sluice facts --json" described (--host).
@@ -67,7 +67,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	addLabels(cmd)
 	cmd.Flags().BoolVar(&offline, "offline", false, "download no list and look no name up")
 	cmd.Flags().Bool("strict", false, "end with status 1 for remarks too")
-	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to mend it")
+	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to fix it")
 	cmd.Flags().BoolVar(&listCodes, "list", false, "list all codes")
 	cmd.MarkFlagsMutuallyExclusive("explain", "list")
 	command.Must(cmd.RegisterFlagCompletionFunc("explain", completeCodes))
@@ -134,7 +134,7 @@ type explanationJSON struct {
 	Check      bool             `json:"check"` // found by check too
 	What       string           `json:"what"`
 	Why        string           `json:"why"`
-	Mend       string           `json:"mend"`
+	Fix        string           `json:"fix"`
 	Before     string           `json:"before,omitempty"`
 	After      string           `json:"after,omitempty"`
 }
@@ -142,15 +142,15 @@ type explanationJSON struct {
 func explanationsJSON(all []check.Explanation) []explanationJSON {
 	var out []explanationJSON
 	for _, e := range all {
-		out = append(out, explanationJSON{e.Code, e.Severities, !e.Advice, e.What, e.Why, e.Mend, e.Before, e.After})
+		out = append(out, explanationJSON{e.Code, e.Severities, !e.Advice, e.What, e.Why, e.Fix, e.Before, e.After})
 	}
 	return out
 }
 
 // otherCodes are those of findings that are not about what a policy says.
 var otherCodes = map[check.Code]string{
-	engine.BadPolicy:        "an error of the text of a policy, or of a file, list or name that it is made of\n\nMend: what the finding says. \"sluice check --text\" looks at the text alone.",
-	engine.UnmetExpectation: "a line of expect that the rules do not fulfil\n\nMend: the rules, or the line. \"sluice test\" names the packets.",
+	engine.BadPolicy:        "an error of the text of a policy, or of a file, list or name that it is made of\n\nFix: what the finding says. \"sluice check --text\" looks at the text alone.",
+	engine.UnmetExpectation: "a line of expect that the rules do not fulfil\n\nFix: the rules, or the line. \"sluice test\" names the packets.",
 }
 
 func printExplanation(w io.Writer, o options, code string) error {

@@ -15,7 +15,7 @@ func newRestore() *cobra.Command {
 		Short: "Load the last confirmed policy: at boot, or after somebody took it away",
 		Long: `Loads the last confirmed policy as it was stored: neither the policy's files nor
 country data nor a network are needed. At boot a systemd unit runs it before the
-network comes up. It also mends rules that another tool flushed or changed.
+network comes up. It also fixes rules that another tool flushed or changed.
 
 What the policy takes from the host, such as the interfaces that default routes leave
 by, is as the host is now; without a default route the last known ones are taken.

@@ -319,15 +319,15 @@ func printDue(w io.Writer, d apply.Due, now time.Time) {
 
 // printWaiting says what the rules were loaded without.
 func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
-	mend := "apply the policy again"
+	fix := "apply the policy again"
 	if boots {
-		mend = "sluice sync" + here
+		fix = "sluice sync" + here
 	}
 	if i.There {
-		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", command.Paint(w, "33", "waiting"), i.Interface, mend)
+		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
 		return
 	}
-	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", command.Paint(w, "33", "waiting"), i.Interface, mend)
+	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
 }
 
 func printDrift(w io.Writer, s *apply.Status, here string) {

@@ -123,7 +123,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
 	for _, d := range v.Exceptions {
-		fmt.Fprintf(w, "%s    %s: sluice sync%s mends it\n", command.Paint(w, "31", "exception"), d, here)
+		fmt.Fprintf(w, "%s    %s: sluice sync%s fixes it\n", command.Paint(w, "31", "exception"), d, here)
 	}
 	for _, d := range v.Longer {
 		fmt.Fprintf(w, "%s       %s\n", command.Paint(w, "31", "grace"), apply.DescribeDifference(d))

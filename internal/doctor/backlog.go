@@ -15,9 +15,9 @@ var backlogFull = Check{
 wait in a queue of 1,000 packets a processor. The counters are of the machine, all network
 namespaces together. Stopping with packets left (squeezed) is no loss yet, and a remark
 where it happens 100 times a second.`,
-	Mend:  "A longer queue for bursts (net.core.netdev_max_backlog); for a steady load more processors (RPS), or cheaper rules.",
-	Undo:  "Write the setting back.",
-	Fixes: true,
+	Fix:     "A longer queue for bursts (net.core.netdev_max_backlog); for a steady load more processors (RPS), or cheaper rules.",
+	Undo:    "Write the setting back.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		var lost, squeezed uint64
 		var where []Evidence

@@ -16,7 +16,7 @@ var bridgedFrames = Check{
 through connection tracking and the chains of routed packets. That costs what a routed packet
 costs, and rules of forward may drop what only a bridge passes on. Containers behind a bridge
 may need it for published ports; virtual machines do not.`,
-	Mend:   "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
+	Fix:    "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
 	Undo:   "Write 1.",
 	ByHand: "containers behind a bridge may rely on it for the ports that they publish",
 	look: func(s *Seen, say func(Finding)) {
@@ -24,7 +24,7 @@ may need it for published ports; virtual machines do not.`,
 		for _, name := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
 			if s.setting(name) == "1" {
 				f.Evidence = append(f.Evidence, found("sysctl "+name, "1"))
-				f.Mend = append(f.Mend, "sysctl -w "+name+"=0")
+				f.Fix = append(f.Fix, "sysctl -w "+name+"=0")
 				f.Undo = append(f.Undo, "sysctl -w "+name+"=1")
 			}
 		}

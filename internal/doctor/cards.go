@@ -31,7 +31,7 @@ func (f *Finding) lengthen(device, ring string, r link.Ring) {
 	}
 	f.Evidence = append(f.Evidence, found("ethtool -g "+device, "the ring has room for %s of at most %s", english.Grouped(uint64(r.Now)), english.Grouped(uint64(r.Most))))
 	if r.Now < r.Most {
-		f.Mend = append(f.Mend, fmt.Sprintf("ethtool -G %s %s %d", device, ring, r.Most))
+		f.Fix = append(f.Fix, fmt.Sprintf("ethtool -G %s %s %d", device, ring, r.Most))
 		f.Undo = append(f.Undo, fmt.Sprintf("ethtool -G %s %s %d", device, ring, r.Now))
 	}
 }

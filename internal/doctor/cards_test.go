@@ -16,7 +16,7 @@ func TestRings(t *testing.T) {
 		check  Check
 		device Device
 		found  bool
-		mend   string
+		fix    string
 	}{
 		{ringFull, Device{Missed: 7, Card: link.Card{Receive: short}}, true, "ethtool -G eth0 rx 4096"},
 		{ringFull, Device{Missed: 7, Card: link.Card{Receive: whole}}, true, "ethtool -l eth0, then ethtool -L eth0 combined NUMBER   # more processors"},
@@ -32,8 +32,8 @@ func TestRings(t *testing.T) {
 		if (len(all) > 0) != test.found {
 			t.Errorf("%s of %+v: %+v", test.check.ID, test.device, all)
 		}
-		if len(all) > 0 && !slices.Equal(all[0].Mend[:1], []string{test.mend}) {
-			t.Errorf("%s: mend %q, want %q", test.check.ID, all[0].Mend, test.mend)
+		if len(all) > 0 && !slices.Equal(all[0].Fix[:1], []string{test.fix}) {
+			t.Errorf("%s: fix %q, want %q", test.check.ID, all[0].Fix, test.fix)
 		}
 	}
 }

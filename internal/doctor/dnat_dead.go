@@ -27,7 +27,7 @@ neighbour discovery, and whether a program waits at its port, where the target i
 itself or a network namespace of this machine (a container whose program listens at
 127.0.0.1 or at another port). Four ports and more in a row are left out of the last: a program
 opens them as it needs them.`,
-	Mend: "Start the server, or lead the rule to where it is; take the rule away where nobody needs it.",
+	Fix:  "Start the server, or lead the rule to where it is; take the rule away where nobody needs it.",
 	Undo: "Write the rule anew.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
@@ -39,7 +39,7 @@ opens them as it needs them.`,
 				if rule == nil || !rule.Whole {
 					continue
 				}
-				why, mend := s.dead(t)
+				why, fix := s.dead(t)
 				key := t.to.Addr().String() + why.Text
 				if why.Text == "" || told[key] {
 					continue
@@ -55,7 +55,7 @@ opens them as it needs them.`,
 				f := &Finding{
 					Text:     fmt.Sprintf("%s, chain %s, rule %d leads to %s: %s", toolOf(r), rule.Chain, rule.Number, target(t.to), why.Text),
 					Evidence: []Evidence{why, by},
-					Mend:     []string{mend},
+					Fix:      []string{fix},
 				}
 				if all = append(all, f); strings.HasPrefix(why.From, "sysctl ") {
 					settings[why.From] = f
@@ -88,7 +88,7 @@ func target(to netip.AddrPort) string {
 }
 
 // dead says why nobody answers what a rule leads to a target; no text: somebody may.
-func (s *Seen) dead(t translation) (why Evidence, mend string) {
+func (s *Seen) dead(t translation) (why Evidence, fix string) {
 	to := t.to.Addr()
 	waits := func(all []Endpoint) bool {
 		return t.to.Port() == 0 || t.inRow || t.protocol != packet.TCP && t.protocol != packet.UDP || takes(all, t.protocol, t.to)
@@ -129,9 +129,9 @@ func (s *Seen) dead(t translation) (why Evidence, mend string) {
 			return Evidence{}, ""
 		}
 		look := "nsenter --net=" + c.Namespace + " ss -tuln"
-		why, mend = found(look, "no program of the container waits at %s", service), look+"   # where the program listens"
+		why, fix = found(look, "no program of the container waits at %s", service), look+"   # where the program listens"
 	}
-	return why, mend
+	return why, fix
 }
 
 func (s *Seen) deviceName(index int) string {

@@ -28,23 +28,23 @@ type Check struct {
 	ID    string // does not change between versions
 	What  string // the illness, a sentence without a full stop
 	Why   string // why it matters, and what is looked at
-	Mend  string // what to do, in general
+	Fix   string // what to do, in general
 	Undo  string // how that is taken back
 	Least check.Severity
-	// Fixes says that settings mend it, which a program may set: its findings name them.
+	// Fixable says that settings fix it, which a program may set: its findings name them.
 	// ByHand is why they do not, where that is not the usual: see [Check.Unfixed].
-	Fixes  bool
-	ByHand string
+	Fixable bool
+	ByHand  string
 
 	look func(s *Seen, say func(Finding))
 }
 
-// Unfixed is why no program mends it, a sentence without a full stop; "" where one may.
+// Unfixed is why no program fixes it, a sentence without a full stop; "" where one may.
 func (c *Check) Unfixed() string {
-	if c.Fixes {
+	if c.Fixable {
 		return ""
 	}
-	return cmp.Or(c.ByHand, "its mend changes rules, programs or cards, and what that does to others is for a person to judge")
+	return cmp.Or(c.ByHand, "the fix changes rules, programs or cards; judge yourself what else that affects")
 }
 
 // Finding is an illness that the host has.
@@ -54,9 +54,9 @@ type Finding struct {
 	Text     string         `json:"text"` // with its figures, one sentence
 	Evidence []Evidence     `json:"evidence"`
 	Cost     string         `json:"cost,omitempty"` // what the host pays for it
-	Mend     []string       `json:"mend,omitempty"` // commands, or what to do
+	Fix      []string       `json:"fix,omitempty"`  // commands, or what to do
 	Undo     []string       `json:"undo,omitempty"`
-	Fix      []Setting      `json:"fix,omitempty"` // settings that mend it; none: its mend is not for a program
+	Settings []Setting      `json:"settings,omitempty"` // sysctls that fix it; none: no program may
 }
 
 // Evidence is one figure.
@@ -91,7 +91,7 @@ type Options struct {
 	// Namespace is the name of the network namespace, for files that it has of its own; "" is
 	// the host's own.
 	Namespace string
-	// Since is when something was set that mends: lines of the kernel's log from before are
+	// Since is when something was set that fixes: lines of the kernel's log from before are
 	// passed over. The zero value passes over none.
 	Since time.Time
 }

@@ -50,8 +50,8 @@ func (b *broken) examine(id string, window time.Duration) (found []doctor.Findin
 		if f.Text == "" || len(f.Evidence) == 0 {
 			b.t.Errorf("a finding that says nothing: %+v", f)
 		}
-		if c, _ := doctor.Explain(f.Check); c == nil || len(f.Fix) > 0 && !c.Fixes {
-			b.t.Errorf("%s names settings, and says that nothing sets them: %+v", f.Check, f.Fix)
+		if c, _ := doctor.Explain(f.Check); c == nil || len(f.Settings) > 0 && !c.Fixable {
+			b.t.Errorf("%s names settings, and says that nothing sets them: %+v", f.Check, f.Settings)
 		}
 		if f.Check == id {
 			found = append(found, f)
@@ -433,7 +433,7 @@ func TestHealthy(t *testing.T) {
 func TestManual(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range doctor.Checks() {
-		if seen[c.ID] || c.ID == "" || c.What == "" || c.Why == "" || c.Mend == "" || c.Undo == "" || c.Least == "" {
+		if seen[c.ID] || c.ID == "" || c.What == "" || c.Why == "" || c.Fix == "" || c.Undo == "" || c.Least == "" {
 			t.Errorf("check %+v", c.ID)
 		}
 		seen[c.ID] = true

@@ -15,7 +15,7 @@ var dropped = Check{
 and the reason that it names: NETFILTER_DROP is a rule of some firewall, or a full connection
 table. Counted by a BPF program at the tracepoint kfree_skb, within the window; kernels without
 BTF cannot. Said from ten packets on, and one a second.`,
-	Mend:   "Ask on by the reason. What rules dropped is no illness by itself.",
+	Fix:    "Ask on by the reason. What rules dropped is no illness by itself.",
 	Undo:   "Nothing was changed.",
 	ByHand: "what rules drop is no illness by itself",
 	look: func(s *Seen, say func(Finding)) {

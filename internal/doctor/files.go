@@ -13,7 +13,7 @@ var filesFull = Check{
 	Least: check.Warning,
 	Why: `A connection is an open file. At its limit a server accepts nothing more, and waits or
 spins. Said at nine tenths of the limit.`,
-	Mend:   "A higher limit: LimitNOFILE= of its unit, fs.file-max of the machine.",
+	Fix:    "A higher limit: LimitNOFILE= of its unit, fs.file-max of the machine.",
 	Undo:   "Take the line away and start the program anew.",
 	ByHand: "a program takes a higher limit only when it is started anew, and may leak files instead",
 	look: func(s *Seen, say func(Finding)) {
@@ -21,7 +21,7 @@ spins. Said at nine tenths of the limit.`,
 			say(Finding{
 				Text:     fmt.Sprintf("%s (process %d) has %s of %s files open", f.Name, f.PID, english.Grouped(f.Open), english.Grouped(f.Most)),
 				Evidence: []Evidence{found(fmt.Sprintf("/proc/%d/fd and limits", f.PID), "%s of %s", english.Grouped(f.Open), english.Grouped(f.Most))},
-				Mend:     []string{fmt.Sprintf("LimitNOFILE=%d in its unit, then start it anew", 4*f.Most)},
+				Fix:      []string{fmt.Sprintf("LimitNOFILE=%d in its unit, then start it anew", 4*f.Most)},
 			})
 		}
 		if m := s.Files; m.Most > 0 && m.Open*10 >= m.Most*9 {
@@ -29,7 +29,7 @@ spins. Said at nine tenths of the limit.`,
 				Severity: check.Error,
 				Text:     fmt.Sprintf("the machine has %s of %s files open", english.Grouped(m.Open), english.Grouped(m.Most)),
 				Evidence: []Evidence{found("/proc/sys/fs/file-nr", "%s of %s", english.Grouped(m.Open), english.Grouped(m.Most))},
-				Mend:     []string{fmt.Sprintf("sysctl -w fs.file-max=%d", 2*m.Most)},
+				Fix:      []string{fmt.Sprintf("sysctl -w fs.file-max=%d", 2*m.Most)},
 				Undo:     []string{fmt.Sprintf("sysctl -w fs.file-max=%d", m.Most)},
 			})
 		}

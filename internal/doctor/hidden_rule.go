@@ -20,7 +20,7 @@ each one above it in its chain, by what their conditions say; of chains of more 
 against those above that say the same, and some with one condition. A rule for all packets behind a jump that none comes
 back from is left out: it waits for rules to come. A condition that is not known, or is true by chance or
 rate, hides nothing. A remark where both do the same, as after a script that was run twice.`,
-	Mend: "Take the rule away, or put it above the one that hides it.",
+	Fix:  "Take the rule away, or put it above the one that hides it.",
 	Undo: "Add the rule where it was.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
@@ -61,7 +61,7 @@ rate, hides nothing. A remark where both do the same, as after a script that was
 						Text:     fmt.Sprintf("%s of %s, chain %s, can never match", english.Plural(n, "rule"), toolOf(r), r.Rules[c.Rules[0].ID].Chain),
 						Evidence: where,
 						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to their end", ruleCost(r, n)),
-						Mend:     []string{"take them away, or put them above the rules that hide them"},
+						Fix:      []string{"take them away, or put them above the rules that hide them"},
 					}
 					if same {
 						f.Severity = check.Remark

@@ -14,7 +14,7 @@ var insertFailed = Check{
 	Why: `Two packets of one new flow that come at the same moment make two entries, of
 which one can stay; so do two flows that NAT gives the same port. The packet of the other one
 is dropped. It is typical for DNS: a resolver asks for A and AAAA from one port at once.`,
-	Mend: `Do not track what asks like that (in a policy of Sluice "bypass: [dns]"), or have the
+	Fix: `Do not track what asks like that (in a policy of Sluice "bypass: [dns]"), or have the
 resolver ask one after the other (options single-request-reopen in resolv.conf). With NAT, give it
 more addresses or ports.`,
 	Undo: "Track the service again.",
@@ -29,7 +29,7 @@ more addresses or ports.`,
 				found("counter insert_failed of the connection table (conntrack -S)", "%s in the window, %s since the namespace was made", english.Grouped(n), english.Grouped(s.Total["conntrack.insert_failed"])),
 			},
 			Cost: fmt.Sprintf("%.1f packets a second are dropped", s.second(n)),
-			Mend: []string{"in a policy of Sluice: bypass: [dns]"},
+			Fix:  []string{"in a policy of Sluice: bypass: [dns]"},
 		})
 	},
 }

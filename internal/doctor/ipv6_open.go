@@ -17,7 +17,7 @@ var ipv6Open = Check{
 has a public address of IPv6 and such rules alone is open there. Asked is what listens at every
 address of IPv6: a new connection from the internet that the rules of IPv4 surely drop, and
 those of IPv6 surely let in.`,
-	Mend: "The same rules for IPv6 (ip6tables, or a table of family inet), or no listening there.",
+	Fix:  "The same rules for IPv6 (ip6tables, or a table of family inet), or no listening there.",
 	Undo: "Take the rules away.",
 	look: func(s *Seen, say func(Finding)) {
 		v4, ok4 := s.arrives(netip.AddrFrom4([4]byte{1, 1, 1, 1}))
@@ -45,7 +45,7 @@ those of IPv6 surely let in.`,
 		say(Finding{
 			Text:     fmt.Sprintf("%s closed over IPv4 and open over IPv6, at %s", portsAre(len(open)), v6.Destination),
 			Evidence: open[:min(len(open), mostTop)],
-			Mend:     []string{"the same rules for IPv6: ip6tables, or a table of family inet", "in a policy of Sluice a rule without a family is of both"},
+			Fix:      []string{"the same rules for IPv6: ip6tables, or a table of family inet", "in a policy of Sluice a rule without a family is of both"},
 		})
 	},
 }

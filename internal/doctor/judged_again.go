@@ -21,7 +21,7 @@ each costs. Asked is, for each port of TCP at which a program waits, a new conne
 internet: said where a rule for that port lets it in, and another base chain drops it by its
 policy or by a rule for all packets. A remark where that costs a packet of a known connection
 20 rules and more.`,
-	Mend: "One base chain for each hook: the rule for the port where the others are, and one firewall.",
+	Fix:  "One base chain for each hook: the rule for the port where the others are, and one firewall.",
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {
 		told := map[string]bool{}
@@ -73,7 +73,7 @@ func (s *Seen) overruled(of service, p packet.Packet, say func(Finding)) bool {
 					found(toolOf(r), "%s from %s to %s in %s: let in by %s", of, p.Source, p.Destination, p.In, byText(r, reach.Result{Rule: lets})),
 					found(toolOf(by), "the same packet: dropped by %s", byText(by, got)),
 				},
-				Mend: []string{fmt.Sprintf("where it is dropped: nft: tcp dport %d accept   (iptables: -p tcp --dport %d -j ACCEPT); or one of the two alone", of.port, of.port)},
+				Fix: []string{fmt.Sprintf("where it is dropped: nft: tcp dport %d accept   (iptables: -p tcp --dport %d -j ACCEPT); or one of the two alone", of.port, of.port)},
 			})
 			return true
 		}
@@ -131,7 +131,7 @@ func (s *Seen) judgedOften(say func(Finding)) {
 			Text:     fmt.Sprintf("a packet of a known connection is judged by %s of hook input", english.Plural(len(where), "base chain")),
 			Evidence: where[:min(len(where), mostTop)],
 			Cost:     fmt.Sprintf("some %.0f ns for each packet beside the longest of them", cost-most),
-			Mend:     []string{"one base chain for the hook, or in each of them first: ct state established,related accept"},
+			Fix:      []string{"one base chain for the hook, or in each of them first: ct state established,related accept"},
 		})
 		return
 	}

@@ -19,7 +19,7 @@ var linearRules = Check{
 a banned address each are 650 questions for whoever is not banned; a set answers in one. Rules
 that do not end the way (NOTRACK, MARK) are asked by all packets, those too that one before
 has matched. Said from 16 such rules in a row, as a warning from 100.`,
-	Mend: `A set: in nftables "ip saddr { … } drop" or a named set; for iptables an ipset and one
+	Fix: `A set: in nftables "ip saddr { … } drop" or a named set; for iptables an ipset and one
 rule; in a policy of Sluice one ban of all of them.`,
 	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
 	look: func(s *Seen, say func(Finding)) {
@@ -30,13 +30,13 @@ rule; in a policy of Sluice one ban of all of them.`,
 						Text:     fmt.Sprintf("%s of %s, chain %s, differ in the %s alone", english.Plural(u.rules, "rule"), toolOf(r), u.first.Chain, u.field),
 						Evidence: []Evidence{found(toolOf(r), "rule %d: %s", u.first.Number, clip(u.first.Text)), found(toolOf(r), "rule %d: %s", u.last.Number, clip(u.last.Text))},
 						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to them and matches none", ruleCost(r, u.rules)),
-						Mend:     []string{setFor(r, u)},
+						Fix:      []string{setFor(r, u)},
 					}
 					switch {
 					case u.ends:
 					case u.untracks:
 						f.Text += ", and a packet that one of them keeps out of connection tracking is asked by all behind it"
-						f.Mend = append(f.Mend, "an accept behind each NOTRACK, or a chain that does both")
+						f.Fix = append(f.Fix, "an accept behind each NOTRACK, or a chain that does both")
 					default:
 						f.Text += ", and end nothing: a packet that one of them matches is asked by all behind it"
 					}

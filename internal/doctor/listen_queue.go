@@ -15,7 +15,7 @@ var listenQueue = Check{
 accepts it. When the queue is full, the kernel drops what would be one more, and the client
 waits for seconds before it tries again. No firewall does that; it looks the same from
 outside.`,
-	Mend: `A longer queue (net.core.somaxconn, and what the program asks for: backlog of nginx's
+	Fix: `A longer queue (net.core.somaxconn, and what the program asks for: backlog of nginx's
 listen, ListenBacklog of Apache httpd), after looking why the program is slow.`,
 	Undo:   "Write the setting back and start the program anew.",
 	ByHand: "a program takes a longer queue only when it is started anew",
@@ -31,17 +31,17 @@ listen, ListenBacklog of Apache httpd), after looking why the program is slow.`,
 				found("/proc/sys/net/core/somaxconn", "%s may wait at most", s.setting("net.core.somaxconn")),
 			},
 			Cost: fmt.Sprintf("%.1f connections a second wait for seconds", s.second(n)),
-			Mend: []string{"ss -ltnp   # Recv-Q is how many wait, Send-Q how many may: find the program"},
+			Fix:  []string{"ss -ltnp   # Recv-Q is how many wait, Send-Q how many may: find the program"},
 		}
 		if len(s.Queues) > 0 {
-			f.Mend = nil
+			f.Fix = nil
 		}
 		for _, q := range s.Queues {
 			f.Evidence = append(f.Evidence, found("ss -ltnp", "%s at %s: %s wait, its backlog is %s", q.Program, q.At, english.Grouped(uint64(q.Waiting)), english.Grouped(uint64(q.Room))))
-			f.Mend = append(f.Mend, fmt.Sprintf("find out why %s at %s is slow; for bursts, a longer backlog in its configuration, and start it anew", q.Program, q.At))
+			f.Fix = append(f.Fix, fmt.Sprintf("find out why %s at %s is slow; for bursts, a longer backlog in its configuration, and start it anew", q.Program, q.At))
 		}
 		if now := s.number("net.core.somaxconn"); now > 0 && now < 4096 {
-			f.Mend = append(f.Mend, "sysctl -w net.core.somaxconn=4096   # then start the program anew")
+			f.Fix = append(f.Fix, "sysctl -w net.core.somaxconn=4096   # then start the program anew")
 			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w net.core.somaxconn=%d", now))
 		}
 		say(f)

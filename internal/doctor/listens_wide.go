@@ -15,7 +15,7 @@ var listensWide = Check{
 	Least: check.Remark,
 	Why: `What listens at 0.0.0.0 or :: is one mistake in a firewall away from the internet. Said of
 programs to which somebody is connected now, and all of them from loopback.`,
-	Mend: "Have it listen at 127.0.0.1 or ::1.",
+	Fix:  "Have it listen at 127.0.0.1 or ::1.",
 	Undo: "Write the address back.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, l := range s.Listening {
@@ -32,7 +32,7 @@ programs to which somebody is connected now, and all of them from loopback.`,
 			say(Finding{
 				Text:     fmt.Sprintf("%s listens at %s, and only the host itself is connected to it", who, l.At),
 				Evidence: []Evidence{found("ss -tn sport = :"+fmt.Sprint(l.At.Port()), "%s, all of them from the host's own addresses", english.Plural(len(l.Peers), "connection"))},
-				Mend:     []string{fmt.Sprintf("have it listen at %s", netip.AddrPortFrom(loopbackOf(l.At.Addr()), l.At.Port()))},
+				Fix:      []string{fmt.Sprintf("have it listen at %s", netip.AddrPortFrom(loopbackOf(l.At.Addr()), l.At.Port()))},
 			})
 		}
 	},

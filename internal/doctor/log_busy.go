@@ -14,7 +14,7 @@ var logBusy = Check{
 	Why: `A rule that logs each packet makes the kernel, journald and rsyslog work for each of
 them, and so do access logs: under an attack more than the attack itself. Said where a program
 that writes logs takes a tenth of a processor.`,
-	Mend: `A limit before each rule that logs (limit rate 5/minute), or a netlink log group in
+	Fix: `A limit before each rule that logs (limit rate 5/minute), or a netlink log group in
 place of the kernel's log: "log: netlink" in a policy of Sluice.`,
 	Undo: "Take the limit away.",
 	look: func(s *Seen, say func(Finding)) {
@@ -31,11 +31,11 @@ place of the kernel's log: "log: netlink" in a policy of Sluice.`,
 			Text:     fmt.Sprintf("programs that write logs take %.0f %% of a processor", 100*share),
 			Evidence: who,
 			Cost:     fmt.Sprintf("%.2f processors", share),
-			Mend:     []string{"journalctl -n 50   # what is written"},
+			Fix:      []string{"journalctl -n 50   # what is written"},
 		}
 		if s.Log.Packets > 0 {
 			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", "%s of %s are packets that rules logged", english.Grouped(s.Log.Packets), english.Plural(s.Log.Lines, "line")))
-			f.Mend = append(f.Mend, "a limit before each rule that logs")
+			f.Fix = append(f.Fix, "a limit before each rule that logs")
 		}
 		say(f)
 	},

@@ -17,7 +17,7 @@ var logUnlimited = Check{
 	Why: `Each packet that meets it is a line of the kernel's log, which journald and rsyslog read:
 a flood of packets becomes a flood of lines, and that costs more than the packets do. Rules of
 chains that only a rule with a limit leads to are left out.`,
-	Mend: `"limit rate 5/minute" before log; iptables: -m limit --limit 5/min.`,
+	Fix:  `"limit rate 5/minute" before log; iptables: -m limit --limit 5/min.`,
 	Undo: "Take the limit away.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
@@ -44,7 +44,7 @@ chains that only a rule with a limit leads to are left out.`,
 				say(Finding{
 					Text:     fmt.Sprintf("%s of %s %s without a limit", english.Plural(n, "rule"), toolOf(r), map[bool]string{true: "logs", false: "log"}[n == 1]),
 					Evidence: where,
-					Mend:     []string{"limit rate 5/minute before log (iptables: -m limit --limit 5/min)"},
+					Fix:      []string{"limit rate 5/minute before log (iptables: -m limit --limit 5/min)"},
 				})
 			}
 		}

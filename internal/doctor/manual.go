@@ -24,10 +24,10 @@ func Explain(id string) (c *Check, near string) {
 // Text is the explanation for a terminal.
 func (c *Check) Text() string {
 	return fmt.Sprintf("%s (%s)\n\n%s.\n\n%s\n\n%s\n\n%s\n\n%s\n", c.ID, c.Least, english.Sentence(c.What),
-		english.Wrapped("Why: "+c.Why), english.Wrapped("Mend: "+c.Mend), english.Wrapped("Undo: "+c.Undo), english.Wrapped("By command: "+c.byCommand()))
+		english.Wrapped("Why: "+c.Why), english.Wrapped("Fix: "+c.Fix), english.Wrapped("Undo: "+c.Undo), english.Wrapped("By command: "+c.byCommand()))
 }
 
-// byCommand says whether a program mends it.
+// byCommand says whether a program fixes it.
 func (c *Check) byCommand() string {
 	if why := c.Unfixed(); why != "" {
 		return "No: " + why + "."
@@ -52,7 +52,7 @@ this page.
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s | %s |\n", c.ID, c.ID, c.Least, c.What)
 	}
 	for _, c := range checks {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n\n**Undo:** %s\n\n**By `--fix`:** %s\n", c.ID, english.Sentence(c.What), c.Why, c.Mend, c.Undo, c.byCommand())
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Fix:** %s\n\n**Undo:** %s\n\n**By `--fix`:** %s\n", c.ID, english.Sentence(c.What), c.Why, c.Fix, c.Undo, c.byCommand())
 	}
 	return []byte(b.String())
 }

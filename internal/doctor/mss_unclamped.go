@@ -15,10 +15,10 @@ var mssUnclamped = Check{
 	What:  "TCP is forwarded into a tunnel with smaller packets, and nothing tells the two ends",
 	Least: check.Remark,
 	Why: `Both ends of a connection through a tunnel agree on segments that their own links carry,
-and the tunnel carries less. Path MTU discovery mends it, as long as every network on the way
+and the tunnel carries less. Path MTU discovery fixes it, as long as every network on the way
 passes the messages that it lives by; a rule that lowers the MSS in the SYN does not need them.
 A warning where rules drop these messages of the host itself.`,
-	Mend: "Clamp the MSS of what is forwarded into the tunnel.",
+	Fix:  "Clamp the MSS of what is forwarded into the tunnel.",
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, family := range []int{4, 6} {
@@ -39,7 +39,7 @@ A warning where rules drop these messages of the host itself.`,
 				f := Finding{
 					Text:     fmt.Sprintf("TCP of IPv%d is forwarded between %s and the tunnel %s without a clamp of the MSS", family, large.Name, small.device.Name),
 					Evidence: []Evidence{found("ip link show "+large.Name, "MTU %d", large.MTU), found("ip link show "+small.device.Name, "MTU %d", small.device.MTU)},
-					Mend: []string{
+					Fix: []string{
 						fmt.Sprintf("nft: oifname %q tcp flags syn tcp option maxseg size set rt mtu, in a chain of hook forward", small.device.Name),
 						fmt.Sprintf("iptables: -t mangle -A FORWARD -o %s -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu", small.device.Name),
 					},

@@ -21,7 +21,7 @@ back into that network, and the server answers the client directly, from an addr
 client has not asked. It works where the source is rewritten as well, or where bridged frames
 pass connection tracking. The host itself, asking at 127.0.0.1, needs route_localnet and a
 rewritten source. Asked is each port that rules rewrite.`,
-	Mend: `Masquerade what goes from that network back into it; or a name that has the inside address
+	Fix: `Masquerade what goes from that network back into it; or a name that has the inside address
 there; or no rewriting of what comes from inside.`,
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {
@@ -68,7 +68,7 @@ func (s *Seen) hairpin(r *importer.Ruleset, family int, of service, say func(Fin
 			found(toolOf(r), "%s from %s to %s in %s: %s sends it to %s, out by %s, and no rule rewrites its source: %s answers %s directly",
 				of, p.Source, p.Destination, out.Name, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name, end.Destination, p.Source),
 		},
-		Mend: []string{
+		Fix: []string{
 			fmt.Sprintf(`nft: iifname %q oifname %q masquerade, in a chain of type nat hook postrouting`, out.Name, out.Name),
 			fmt.Sprintf("iptables: -t nat -A POSTROUTING -o %s -m conntrack --ctstate DNAT --ctorigdst %s -j MASQUERADE", out.Name, p.Destination),
 		},
@@ -90,7 +90,7 @@ func (s *Seen) hairpinOwn(r *importer.Ruleset, of service, say func(Finding)) {
 	}
 	setting := "net.ipv4.conf." + slashed(out.Name) + ".route_localnet"
 	why := found("sysctl "+setting, "0: the kernel sends nothing from 127.0.0.1 out by %s", out.Name)
-	mend := "sysctl -w " + setting + "=1, and masquerade what goes out there from 127.0.0.0/8"
+	fix := "sysctl -w " + setting + "=1, and masquerade what goes out there from 127.0.0.0/8"
 	if s.setting("net.ipv4.conf.all.route_localnet") == "1" || s.setting(setting) == "1" {
 		if slices.ContainsFunc(s.Rules, func(other *importer.Ruleset) bool {
 			q := p
@@ -102,12 +102,12 @@ func (s *Seen) hairpinOwn(r *importer.Ruleset, of service, say func(Finding)) {
 		}) {
 			return
 		}
-		why, mend = found(toolOf(r), "no rule rewrites the source 127.0.0.1 of what goes out by %s", out.Name), "masquerade what goes out by "+out.Name+" from 127.0.0.0/8"
+		why, fix = found(toolOf(r), "no rule rewrites the source 127.0.0.1 of what goes out by %s", out.Name), "masquerade what goes out by "+out.Name+" from 127.0.0.0/8"
 	}
 	by := acting(r.Program, p, packet.Out, rewritesDestination)
 	say(Finding{
 		Text:     fmt.Sprintf("%s at 127.0.0.1 cannot be reached from the host itself", of),
 		Evidence: []Evidence{found(toolOf(r), "%s from 127.0.0.1 to 127.0.0.1: %s sends it to %s, out by %s", of, byText(r, reach.Result{Rule: by}), netip.AddrPortFrom(got.Destination, got.Port), out.Name), why},
-		Mend:     []string{mend, "or leave 127.0.0.0/8 out of the rule: ! -d 127.0.0.0/8"},
+		Fix:      []string{fix, "or leave 127.0.0.0/8 out of the rule: ! -d 127.0.0.0/8"},
 	})
 }

@@ -16,7 +16,7 @@ var portsShared = Check{
 they go to the same address and port: 64,512 at most, and fewer where a rule or
 net.ipv4.ip_local_port_range says so. When none is left, the packet is dropped. Said from half of
 them on; an error from nine tenths on.`,
-	Mend: "Rewrite to several addresses, or bound how many connections one machine behind may have.",
+	Fix:  "Rewrite to several addresses, or bound how many connections one machine behind may have.",
 	Undo: "Take the addresses away.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Table == nil {
@@ -30,7 +30,7 @@ them on; an error from nine tenths on.`,
 			f := Finding{
 				Text:     fmt.Sprintf("%s connections to %s leave as %s, of at most %s", english.Grouped(n.Entries), n.To, n.As, english.Grouped(uint64(ports))),
 				Evidence: []Evidence{found("conntrack -L", "%s entries of %s with source NAT to %s towards %s", english.Grouped(n.Entries), packet.ProtocolName(n.Protocol), n.As, n.To)},
-				Mend:     []string{"source NAT to a range of addresses, or a limit of connections for each machine behind"},
+				Fix:      []string{"source NAT to a range of addresses, or a limit of connections for each machine behind"},
 			}
 			if n.Entries*10 >= ports*9 {
 				f.Severity = check.Error

@@ -14,9 +14,9 @@ var neighboursFull = Check{
 	Why: `The kernel has room for the link addresses of gc_thresh3 neighbours, of all network
 namespaces together: a host of many machines or containers has more. Packets to others are
 dropped.`,
-	Mend:  "Higher bounds: net.ipv4.neigh.default.gc_thresh1 to 3, the same for IPv6.",
-	Undo:  "Write the settings back.",
-	Fixes: true,
+	Fix:     "Higher bounds: net.ipv4.neigh.default.gc_thresh1 to 3, the same for IPv6.",
+	Undo:    "Write the settings back.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved[neighboursRefused]
 		if n == 0 {

@@ -21,7 +21,7 @@ connections at the ingress hook of the device and sends them on: a quarter less 
 story 4. Rules do not see them any more, so that counters, limits and bans of the forward
 chain miss them. Said from 1,000 forwarded packets a second on, a warning from 5,000, where
 rules are asked and connections tracked.`,
-	Mend: `A flowtable of the devices that forward, and a rule that hands it known connections; in
+	Fix: `A flowtable of the devices that forward, and a rule that hands it known connections; in
 a policy of Sluice "accelerate: true" below forward. The kernel needs nf_flow_table and
 nft_flow_offload, which those of distributions have.`,
 	Undo: "Delete the table with the flowtable.",
@@ -46,7 +46,7 @@ nft_flow_offload, which those of distributions have.`,
 				found("nft list flowtables", "none"),
 			},
 			Cost: "some 2,400 instructions for each packet of a known connection (story 4)",
-			Mend: []string{
+			Fix: []string{
 				"in a policy of Sluice: forward: {accelerate: true}",
 				"or by hand: nft add table inet fastpath",
 				"nft 'add flowtable inet fastpath fast { hook ingress priority 0; devices = { " + strings.Join(devices, ", ") + " }; }'",

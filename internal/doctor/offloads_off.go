@@ -19,7 +19,7 @@ asked once for dozens of packets. Tools for capturing and old advice against fau
 Said of devices with 1,000 packets a second or more, a warning from 20,000; of veth without rx-gro,
 which is off there from the beginning, and not of r8169, whose driver leaves off what its cards do
 wrong.`,
-	Mend: "ethtool -K DEVICE FEATURE on, and the line taken away that turns it off.",
+	Fix:  "ethtool -K DEVICE FEATURE on, and the line taken away that turns it off.",
 	Undo: "ethtool -K DEVICE FEATURE off.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, d := range s.Devices {
@@ -33,7 +33,7 @@ wrong.`,
 			f := Finding{
 				Text:     fmt.Sprintf("%s could do %s, and does not", d.Name, english.List(off)),
 				Evidence: []Evidence{found("ethtool -k "+d.Name, "off, and not fixed: %s", strings.Join(off, ", ")), found("ip -s link show "+d.Name, "%.0f packets a second, both ways", s.second(d.Packets))},
-				Mend:     []string{"ethtool -K " + d.Name + " " + strings.Join(off, " on ") + " on"},
+				Fix:      []string{"ethtool -K " + d.Name + " " + strings.Join(off, " on ") + " on"},
 				Undo:     []string{"ethtool -K " + d.Name + " " + strings.Join(off, " off ") + " off"},
 			}
 			if s.second(d.Packets) >= carriesVeryMuch {

@@ -15,7 +15,7 @@ var oneProcessor = Check{
 tracking and routing with them. With one queue all of that is one processor's, whose time is
 the host's limit while others idle. Said where one spends eight tenths of its time in softirq,
 and another less than a third.`,
-	Mend: "More queues (ethtool -L), or RPS, by which a processor hands packets on; cheaper rules.",
+	Fix:  "More queues (ethtool -L), or RPS, by which a processor hands packets on; cheaper rules.",
 	Undo: "Write 0 to rps_cpus.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Window.Seconds() < judgedSeconds {
@@ -36,7 +36,7 @@ and another less than a third.`,
 			Text:     fmt.Sprintf("processor %d spends %.0f %% of its time on packets, while another idles", most.Number, 100*most.Softirq),
 			Evidence: []Evidence{found("/proc/stat", "processor %d: softirq %.0f %%, busy %.0f %%", most.Number, 100*most.Softirq, 100*most.Busy), found("/proc/net/softnet_stat", "it received %s packets in the window", english.Grouped(most.Received))},
 			Cost:     fmt.Sprintf("%.0f packets a second are all that this host can take", s.second(most.Received)/most.Softirq),
-			Mend:     []string{"ethtool -l DEVICE, then ethtool -L DEVICE combined NUMBER", "for each queue: echo MASK > /sys/class/net/DEVICE/queues/rx-N/rps_cpus"},
+			Fix:      []string{"ethtool -l DEVICE, then ethtool -L DEVICE combined NUMBER", "for each queue: echo MASK > /sys/class/net/DEVICE/queues/rx-N/rps_cpus"},
 			Undo:     []string{"for each queue: echo 0 > /sys/class/net/DEVICE/queues/rx-N/rps_cpus"},
 		})
 	},

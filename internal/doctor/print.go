@@ -42,7 +42,7 @@ func (r *Report) Markdown(w io.Writer) {
 		for _, part := range []struct {
 			name  string
 			lines []string
-		}{{"Mend", f.Mend}, {"Undo", f.Undo}} {
+		}{{"Fix", f.Fix}, {"Undo", f.Undo}} {
 			if len(part.lines) > 0 {
 				fmt.Fprintf(w, "\n%s:\n\n    %s\n", part.name, strings.Join(part.lines, "\n    "))
 			}

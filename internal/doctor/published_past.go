@@ -22,7 +22,7 @@ forwarded and never see the chain of hook input, so what ufw or firewalld close 
 open. Asked is, for each port that a rule of prerouting rewrites to an address behind a
 bridge of containers, a new connection from the internet: said where the rules of input would
 surely drop it, and every ruleset surely lets it through to the container.`,
-	Mend: `Publish at an address that the internet does not reach (127.0.0.1:8080:80), or drop in
+	Fix: `Publish at an address that the internet does not reach (127.0.0.1:8080:80), or drop in
 the chain that Docker leaves to the host, DOCKER-USER.`,
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {
@@ -60,7 +60,7 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 			f := Finding{
 				Text:     fmt.Sprintf("%s closed to the host and open to a container behind it: %s", map[bool]string{true: "1 port is", false: english.Plural(len(ports), "port") + " are"}[len(ports) == 1], english.List(ports[:min(len(ports), mostTop)])),
 				Evidence: open,
-				Mend:     []string{"publish it for the host alone: docker run -p 127.0.0.1:PORT:PORT"},
+				Fix:      []string{"publish it for the host alone: docker run -p 127.0.0.1:PORT:PORT"},
 			}
 			for i := range r.Program.Chains {
 				user = user || r.Program.Chains[i].Name == "filter/DOCKER-USER"
@@ -69,7 +69,7 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 				p, _ := s.fromInternet(map[string]int{"ip": 4, "ip6": 6}[r.Family])
 				rule := fmt.Sprintf("DOCKER-USER -i %s -m conntrack --ctstate NEW -j DROP", p.In)
 				command := strings.TrimSuffix(toolOf(r), "-nft")
-				f.Mend = append(f.Mend, command+" -I "+rule+"   # all that is published")
+				f.Fix = append(f.Fix, command+" -I "+rule+"   # all that is published")
 				f.Undo = append(f.Undo, command+" -D "+rule)
 			}
 			say(f)

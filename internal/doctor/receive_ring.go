@@ -13,7 +13,7 @@ var ringFull = Check{
 	Least: check.Error,
 	Why: `The card writes packets into a ring that the processor empties. When it comes too late,
 the card drops them, before anything of the kernel sees them.`,
-	Mend: "A longer ring (ethtool -G), interrupts on more processors (ethtool -L), cheaper rules.",
+	Fix:  "A longer ring (ethtool -G), interrupts on more processors (ethtool -L), cheaper rules.",
 	Undo: "ethtool -G with the length before, which ethtool -g shows.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, d := range s.Devices {
@@ -26,7 +26,7 @@ the card drops them, before anything of the kernel sees them.`,
 				Cost:     fmt.Sprintf("%.0f packets a second", s.second(d.Missed)),
 			}
 			f.lengthen(d.Name, "rx", d.Card.Receive)
-			f.Mend = append(f.Mend, "ethtool -l "+d.Name+", then ethtool -L "+d.Name+" combined NUMBER   # more processors")
+			f.Fix = append(f.Fix, "ethtool -l "+d.Name+", then ethtool -L "+d.Name+" combined NUMBER   # more processors")
 			say(f)
 		}
 	},

@@ -18,7 +18,7 @@ block by country or by address stands in a base chain of its own: an accept in a
 chain does not end a packet's way, so "established" in another chain does not help. The
 answers of the host's name servers, time servers and package mirrors, and those of its open
 connections, are asked of every ruleset; said where one surely drops them.`,
-	Mend: `Decide answers first in that chain: "ct state established,related accept" as its first
+	Fix: `Decide answers first in that chain: "ct state established,related accept" as its first
 rule, or one chain for both.`,
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {

@@ -17,7 +17,7 @@ and a quarter of all that packets take, it is what to make cheaper before anythi
 processors are looked at 999 times a second each (perf_event_open, the clock of the processor),
 and where they are in the kernel is told by its functions: that is of all network namespaces
 together, and said where this one has rules of that kind and packets enough. Functions do not tell tables apart.`,
-	Mend: `Sets in place of runs of rules, the rule for known connections first, what is dropped
+	Fix: `Sets in place of runs of rules, the rule for known connections first, what is dropped
 in great numbers before connection tracking; in a policy of Sluice all of that is done.`,
 	Undo: "Load the rules as they were.",
 	look: func(s *Seen, say func(Finding)) {
@@ -47,7 +47,7 @@ in great numbers before connection tracking; in a policy of Sluice all of that i
 					found("perf_event_open, cpu-clock", "packets took %.0f %% of a processor in all", 100*all),
 				}, where...),
 				Cost: fmt.Sprintf("%.2f processors", t.Share),
-				Mend: []string{"begin with what is found of these rules beside this"},
+				Fix:  []string{"begin with what is found of these rules beside this"},
 			})
 		}
 	},

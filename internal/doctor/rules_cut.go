@@ -20,7 +20,7 @@ func (s *Seen) cut(p packet.Packet, whose, from string, told map[string]bool, sa
 		return
 	}
 	told[whose] = true
-	mend, undo := letKnown(r, got.Hook, got.Chain)
+	fix, undo := letKnown(r, got.Hook, got.Chain)
 	say(Finding{
 		Text: fmt.Sprintf("the answers of %s are dropped by %s", whose, byText(r, got)),
 		Evidence: []Evidence{
@@ -28,7 +28,7 @@ func (s *Seen) cut(p packet.Packet, whose, from string, told map[string]bool, sa
 			found(toolOf(r), "%s from %s:%d to %s:%d, established, in %s: dropped in chain %s", packet.ProtocolName(p.Protocol), p.Source, p.SourcePort, p.Destination, p.Port, p.In, got.Chain),
 		},
 		Cost: map[bool]string{true: "5 s for each look-up that asks it", false: ""}[p.SourcePort == 53],
-		Mend: mend,
+		Fix:  fix,
 		Undo: undo,
 	})
 }

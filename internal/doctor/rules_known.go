@@ -14,7 +14,7 @@ const trackedFrom = -200
 
 // letKnown are commands that let packets of known connections through a base chain of a ruleset
 // before any other rule of it, and what takes that back.
-func letKnown(r *importer.Ruleset, kind program.HookKind, chain string) (mend, undo []string) {
+func letKnown(r *importer.Ruleset, kind program.HookKind, chain string) (fix, undo []string) {
 	i := slices.IndexFunc(r.Program.Hooks, func(h program.Hook) bool { return h.Kind == kind && h.Chain == chain })
 	if i < 0 {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/doctor"
 )
 
-// TestKnownFirst: the mend is a command, behind which the finding is gone; what undoes it
+// TestKnownFirst: the fix is a command, behind which the finding is gone; what undoes it
 // brings it back.
 func TestKnownFirst(t *testing.T) {
 	late, lateNft := "", ""
@@ -34,12 +34,12 @@ func TestKnownFirst(t *testing.T) {
 				}
 				b.chainOf(tool, family, "input", "accept", rules+"-j DROP", nft+"drop;")
 				found, all := b.examine("established-late", time.Millisecond)
-				if len(found) != 1 || len(found[0].Mend) != 1 || len(found[0].Undo) != 1 {
+				if len(found) != 1 || len(found[0].Fix) != 1 || len(found[0].Undo) != 1 {
 					t.Fatalf("%+v", all)
 				}
-				b.host.MustRun("sh", "-c", found[0].Mend[0])
+				b.host.MustRun("sh", "-c", found[0].Fix[0])
 				if found, _ := b.examine("established-late", time.Millisecond); len(found) > 0 {
-					t.Errorf("behind the mend: %+v", found)
+					t.Errorf("behind the fix: %+v", found)
 				}
 				undo := found[0].Undo[0]
 				if tool == "nft" {
@@ -67,7 +67,7 @@ func handle(t *testing.T, b *broken) string {
 }
 
 // TestKnownNowhere: before connection tracking no rule knows a connection, so that none is
-// asked for there, and that what drops has to move is the mend.
+// asked for there, and that what drops has to move is the fix.
 func TestKnownNowhere(t *testing.T) {
 	t.Parallel()
 	b := newBroken(t)
@@ -76,11 +76,11 @@ func TestKnownNowhere(t *testing.T) {
 		strings.Repeat("-A PREROUTING -s 198.51.100.9/32 -j DROP\n", 30)+"-A PREROUTING -p icmp -j DROP\nCOMMIT\n")
 	b.host.Nft("table inet t { chain c { type filter hook prerouting priority -300; ct state established,related accept; meta l4proto ipv6-icmp drop; }; }")
 	found, all := b.examine("too-big-dropped", time.Millisecond)
-	var mends []string
+	var fixes []string
 	for _, f := range found {
-		mends = append(mends, f.Mend...)
+		fixes = append(fixes, f.Fix...)
 	}
-	if !slices.Equal(mends, []string{
+	if !slices.Equal(fixes, []string{
 		"move these rules to table mangle: raw comes before connection tracking, where no rule knows a connection",
 		"give chain c the priority -150: at -300 it comes before connection tracking, where no rule knows a connection",
 	}) {
@@ -106,17 +106,17 @@ func TestSetInPlace(t *testing.T) {
 	b.tables("iptables-nft", 4, "*filter\n:INPUT ACCEPT [0:0]\n"+port+"COMMIT\n")
 	b.host.Nft("table inet t { chain c { type filter hook input priority 0; " + ports + "}; }")
 	found, all := b.examine("linear-rules", time.Millisecond)
-	var mends []string
+	var fixes []string
 	for _, f := range found {
-		mends = append(mends, f.Mend...)
+		fixes = append(fixes, f.Fix...)
 	}
 	for _, want := range []string{
 		"ipset create NAME hash:net family inet6; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME src",
 		"ipset create NAME bitmap:port range 0-65535; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME dst",
 		"one rule in their place, with udp sport { … }",
 	} {
-		if !slices.Contains(mends, want) {
-			t.Errorf("no mend %q: %+v", want, all)
+		if !slices.Contains(fixes, want) {
+			t.Errorf("no fix %q: %+v", want, all)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestFullQueue(t *testing.T) {
 		found, all := b.examine("listen-queue", time.Second)
 		if len(found) == 1 && slices.ContainsFunc(found[0].Evidence, func(e doctor.Evidence) bool {
 			who, queue, _ := strings.Cut(e.Text, " at 192.0.2.1:80: ")
-			return who != "a program" && queue == "1 wait, its backlog is 0" && strings.HasPrefix(found[0].Mend[0], "find out why "+who+" at 192.0.2.1:80 is slow")
+			return who != "a program" && queue == "1 wait, its backlog is 0" && strings.HasPrefix(found[0].Fix[0], "find out why "+who+" at 192.0.2.1:80 is slow")
 		}) {
 			return
 		}

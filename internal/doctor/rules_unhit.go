@@ -19,7 +19,7 @@ the policies of chains: a packet that was counted by a rule has come by all that
 in its chain. Counters begin with the rule, so one that was added today has counted little by
 right; rules of nftables count only where they say "counter". Said from ten rules of a chain
 on. What waits for rare packets has to stay, and may stand further down.`,
-	Mend: "Ask whether somebody needs them still; a set or a chain of its own for what few packets concern.",
+	Fix:  "Ask whether somebody needs them still; a set or a chain of its own for what few packets concern.",
 	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
@@ -35,7 +35,7 @@ on. What waits for rare packets has to stay, and may stand further down.`,
 						found(toolOf(r), "rule %d, 0 packets: %s", first.Number, clip(first.Text)), found(toolOf(r), "rule %d, 0 packets: %s", last.Number, clip(last.Text)),
 					},
 					Cost: fmt.Sprintf("some %.0f ns for each packet that comes by them", ruleCost(r, len(idle))),
-					Mend: []string{"ask whether somebody needs them still; one set, or a chain of their own behind one condition, for those that stay"},
+					Fix:  []string{"ask whether somebody needs them still; one set, or a chain of their own behind one condition, for those that stay"},
 				})
 			}
 		}

@@ -14,7 +14,7 @@ var sendRingFull = Check{
 	Why: `What is to be sent waits in a ring that the card empties. Drivers drop what finds no room.
 Said of cards that count such packets (tx_dropped, tx_fifo_errors) while their ring is shorter
 than it may be.`,
-	Mend: "A longer ring (ethtool -G).",
+	Fix:  "A longer ring (ethtool -G).",
 	Undo: "ethtool -G with the length before, which ethtool -g shows.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, d := range s.Devices {

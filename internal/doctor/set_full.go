@@ -17,7 +17,7 @@ nftables what its size says. Whoever adds one more, such as fail2ban or a script
 that grew, is refused, and what was to be banned is not. Of sets of nftables, those are looked
 at that rules fill or whose entries end by themselves; of ipset not those with forceadd, which
 make room.`,
-	Mend: `A larger one. ipset: create it under another name, "ipset swap" both, destroy the old one.
+	Fix: `A larger one. ipset: create it under another name, "ipset swap" both, destroy the old one.
 nftables: the set anew with a larger size, in one transaction with the rules.`,
 	Undo: "Swap the sets back.",
 	look: func(s *Seen, say func(Finding)) {
@@ -28,10 +28,10 @@ nftables: the set anew with a larger size, in one transaction with the rules.`,
 			f := Finding{
 				Text:     fmt.Sprintf("the set %s holds %s entries and may hold no more", set.Name, english.Grouped(uint64(set.Entries))), //nolint:gosec // a count
 				Evidence: []Evidence{found(from, "%s, %d of at most %d entries", set.Type, set.Entries, set.Most)},
-				Mend:     []string{"the set anew, with a larger size"},
+				Fix:      []string{"the set anew, with a larger size"},
 			}
 			if r.Tool != "nft" {
-				f.Mend = []string{fmt.Sprintf("ipset save %s | sed 's/ maxelem [0-9]*/ maxelem %d/; s/^\\(create\\|add\\) %s /\\1 larger /' | ipset restore && ipset swap larger %s && ipset destroy larger", set.Name, 4*set.Most, set.Name, set.Name)}
+				f.Fix = []string{fmt.Sprintf("ipset save %s | sed 's/ maxelem [0-9]*/ maxelem %d/; s/^\\(create\\|add\\) %s /\\1 larger /' | ipset restore && ipset swap larger %s && ipset destroy larger", set.Name, 4*set.Most, set.Name, set.Name)}
 			}
 			say(f)
 		})

@@ -19,7 +19,7 @@ in it; from 24 lengths on, the tree of an interval set of nftables costs less. T
 round, an interval set that has only single addresses costs a step for each time that its size
 doubles, where a hash, which a set without "flags interval" is, costs one. Said from 1,024
 addresses on. Whoever adds prefixes to it later needs it as it is.`,
-	Mend: "The other kind, where nobody needs this one.",
+	Fix:  "The other kind, where nobody needs this one.",
 	Undo: "Make the set as it was.",
 	look: func(s *Seen, say func(Finding)) {
 		s.eachSet(func(_ *importer.Ruleset, set importer.Set, from string) {
@@ -29,14 +29,14 @@ addresses on. Whoever adds prefixes to it later needs it as it is.`,
 					Text:     fmt.Sprintf("the set %s has prefixes of %d lengths, and a packet is looked up once for each", set.Name, set.Lengths),
 					Evidence: []Evidence{found(from, "%s, %d entries of %d lengths", set.Type, set.Entries, set.Lengths)},
 					Cost:     fmt.Sprintf("some %.0f ns for each packet that is not in it", lengthNS*float64(set.Lengths)),
-					Mend:     []string{"an interval set of nftables; or prefixes of fewer lengths: two /25 for a /24 cost less than a length of their own"},
+					Fix:      []string{"an interval set of nftables; or prefixes of fewer lengths: two /25 for a /24 cost less than a length of their own"},
 				})
 			case set.Ranges && set.Single && set.Entries >= manySingle:
 				say(Finding{
 					Text:     fmt.Sprintf("the set %s is made for ranges and has %s single addresses", set.Name, english.Grouped(uint64(set.Entries))), //nolint:gosec // a count
 					Evidence: []Evidence{found(from, "%s, flags interval, no range among its elements", set.Type)},
 					Cost:     fmt.Sprintf("some %.0f ns more than a hash, for each packet that is looked up", doublingNS*math.Log2(float64(set.Entries))),
-					Mend:     []string{"the set without flags interval, where nobody adds prefixes to it"},
+					Fix:      []string{"the set without flags interval, where nobody adds prefixes to it"},
 				})
 			}
 		})

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/system/kernel/conntrack"
 )
 
-// Setting is a sysctl that mends something. Whoever sets it reads first what it was.
+// Setting is a sysctl that fixes something. Whoever sets it reads first what it was.
 type Setting struct {
 	Name string `json:"name"`
 	Now  string `json:"now"`
@@ -23,17 +23,17 @@ type Setting struct {
 // set proposes a setting, as a command in a finding too. More is what the command's comment
 // says.
 func (f *Finding) set(more string, settings ...Setting) {
-	var mend, undo strings.Builder
+	var fix, undo strings.Builder
 	for _, s := range settings {
-		fmt.Fprintf(&mend, " %s=%s", s.Name, s.To)
+		fmt.Fprintf(&fix, " %s=%s", s.Name, s.To)
 		fmt.Fprintf(&undo, " %s=%s", s.Name, s.Now)
 	}
-	f.Fix = append(f.Fix, settings...)
-	text := "sysctl -w" + mend.String()
+	f.Settings = append(f.Settings, settings...)
+	text := "sysctl -w" + fix.String()
 	if more != "" {
 		text += "   # " + more
 	}
-	f.Mend = append(f.Mend, text)
+	f.Fix = append(f.Fix, text)
 	f.Undo = append(f.Undo, "sysctl -w"+undo.String())
 }
 

@@ -13,7 +13,7 @@ var stolen = Check{
 	Least: check.Warning,
 	Why: `A virtual machine that wants to run and may not waits, and its packets with it. That
 looks like a slow firewall from inside. Said from a twentieth of all time on.`,
-	Mend: "Ask who runs the hypervisor, or take a machine with processors of its own.",
+	Fix:  "Ask who runs the hypervisor, or take a machine with processors of its own.",
 	Undo: "Nothing was changed.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Window.Seconds() < judgedSeconds || len(s.Processors) == 0 {

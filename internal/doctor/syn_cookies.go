@@ -15,7 +15,7 @@ var synCookies = Check{
 the kernel answers without remembering them. That is right under a flood of SYNs; without one
 the queue is too short. Connections by cookie lose window scaling where there are no TCP
 time stamps.`,
-	Mend: `Under a flood: drop or limit it before connection tracking. Otherwise a longer queue
+	Fix: `Under a flood: drop or limit it before connection tracking. Otherwise a longer queue
 (net.ipv4.tcp_max_syn_backlog, net.core.somaxconn).`,
 	Undo:   "Write the settings back.",
 	ByHand: "under a flood the cookies are right, and without one a program takes a longer queue only when it is started anew",
@@ -31,7 +31,7 @@ time stamps.`,
 				found("TcpExt SyncookiesFailed (nstat)", "%s answers to none in the window", english.Grouped(s.Moved["TcpExt.SyncookiesFailed"])),
 			},
 			Cost: fmt.Sprintf("%.0f SYNs a second", s.second(n)),
-			Mend: []string{"in a policy of Sluice: bypass: [SERVICE], and a limit by source before it"},
+			Fix:  []string{"in a policy of Sluice: bypass: [SERVICE], and a limit by source before it"},
 		})
 	},
 }

@@ -15,9 +15,9 @@ var tableBuckets = Check{
 bucket. Each entry is in two lists, so a table with room for four times its buckets has lists
 of eight when it is full. Said at more than four entries a bucket; a warning where they are in
 use, or where the kernel gave up at a list that was too long (chaintoolong).`,
-	Mend:  "As many buckets as entries; a bucket takes 8 bytes.",
-	Undo:  "Write the setting back.",
-	Fixes: true,
+	Fix:     "As many buckets as entries; a bucket takes 8 bytes.",
+	Undo:    "Write the setting back.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		tooLong := s.Moved["conntrack.chaintoolong"]

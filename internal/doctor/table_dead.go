@@ -16,10 +16,10 @@ var tableDead = Check{
 (nf_conntrack_tcp_timeout_established): clients that vanish leave them behind. Said where
 they are more than half of a table of 1,000 entries or more; a warning where the table is
 half full.`,
-	Mend: `Shorter time-outs: 30 s behind a closed connection, some hours for one without
+	Fix: `Shorter time-outs: 30 s behind a closed connection, some hours for one without
 packets (longer than the keep-alive of what is to stay open).`,
-	Undo:  "Write the settings back; entries keep the time-out that their last packet gave them.",
-	Fixes: true,
+	Undo:    "Write the settings back; entries keep the time-out that their last packet gave them.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Listed < mentioned || 2*(t.Ended+t.Idle) < t.Listed {

@@ -35,11 +35,11 @@ before they fail. Entries outlive their connections: one of TCP that was closed 
 stays two minutes. An error is a table that is full or refuses packets now; a warning is
 one that is 80 % full, or whose namespace has refused packets while the kernel's log says
 that a table of the machine was full within the last hour.`,
-	Mend: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
+	Fix: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
 only where entries are made. Or keep what needs no state out of it: in a policy of Sluice
 "bypass" for a busy service, in other rulesets NOTRACK in both directions.`,
-	Undo:  "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
-	Fixes: true,
+	Undo:    "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Most == 0 {
@@ -109,7 +109,7 @@ func (s *Seen) resize(f *Finding) {
 	t, entries := s.Table, s.sized()
 	f.Evidence = append(f.Evidence, found("/proc/slabinfo", "%s", t.sizeText()))
 	f.set("at most "+bytesText(t.memory(entries, entries))+" of memory", s.to(conntrackBuckets, entries), s.to(conntrackMax, entries))
-	f.Mend = append(f.Mend, fmt.Sprintf("in a policy of Sluice: tracking: {table: {max: %d, buckets: %d}}, or bypass for what needs no state", entries, entries))
+	f.Fix = append(f.Fix, fmt.Sprintf("in a policy of Sluice: tracking: {table: {max: %d, buckets: %d}}, or bypass for what needs no state", entries, entries))
 }
 
 func bytesText(n uint64) string {

@@ -14,7 +14,7 @@ var tableOneSource = Check{
 	Why: `A client that opens connections without end, or a proxy before the host, takes the
 room of all others. Said of an address, not of the host itself, with a quarter of a table of
 1,000 entries or more; a warning where the table is half full.`,
-	Mend: `Bound the connections of a source: in a policy of Sluice "max 100 connections each",
+	Fix: `Bound the connections of a source: in a policy of Sluice "max 100 connections each",
 in nftables ct count, in iptables connlimit. A proxy of your own is better left untracked.`,
 	Undo: "Take the rule away.",
 	look: func(s *Seen, say func(Finding)) {
@@ -25,7 +25,7 @@ in nftables ct count, in iptables connlimit. A proxy of your own is better left 
 		top := t.Top[0]
 		f := Finding{
 			Text: fmt.Sprintf("%s has %s of %s entries of the connection table", top.Address, english.Grouped(top.Entries), english.Grouped(t.Listed)),
-			Mend: []string{"in a policy of Sluice: allow SERVICE max 100 connections each", "conntrack -D -s " + top.Address.String() + "   # deletes its entries: its connections are judged anew"},
+			Fix:  []string{"in a policy of Sluice: allow SERVICE max 100 connections each", "conntrack -D -s " + top.Address.String() + "   # deletes its entries: its connections are judged anew"},
 		}
 		if t.percent() >= 50 {
 			f.Severity = check.Warning

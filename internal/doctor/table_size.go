@@ -15,10 +15,10 @@ var tableSize = Check{
 so a table needs room for the new connections of a second times the seconds that one lives.
 How many begin is reckoned from the entries of closed connections, which live as long as
 their time-out says; --expect N says how many there will be. Said where the table has not
-twice the room for that, and as the mend of a full one, where what is refused counts too.`,
-	Mend:  "Make the table larger; the finding says what that costs in memory.",
-	Undo:  "Write the two settings back.",
-	Fixes: true,
+twice the room for that, and as the fix of a full one, where what is refused counts too.`,
+	Fix:     "Make the table larger; the finding says what that costs in memory.",
+	Undo:    "Write the two settings back.",
+	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Most == 0 || s.nearlyFull() {
@@ -39,7 +39,7 @@ twice the room for that, and as the mend of a full one, where what is refused co
 		}
 		s.resize(&f)
 		if life := s.lifetime(); want > largeTable && life > shortLife {
-			f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d   # then %s entries do", timeWait, shortLife, english.Grouped(max(1, want*shortLife/life))))
+			f.Fix = append(f.Fix, fmt.Sprintf("sysctl -w %s=%d   # then %s entries do", timeWait, shortLife, english.Grouped(max(1, want*shortLife/life))))
 			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", timeWait, life))
 		}
 		say(f)

@@ -18,7 +18,7 @@ kernel shrinks their buffers, from the third it cuts connections off; and so it 
 connections whose program has closed them, from net.ipv4.tcp_max_orphans on. An error where
 connections were cut within the window; a warning under pressure, or at nine tenths of the
 orphans.`,
-	Mend: "More of either, after looking who holds so many: slow readers, clients that vanish, an attack.",
+	Fix:  "More of either, after looking who holds so many: slow readers, clients that vanish, an attack.",
 	Undo: "Write the setting back.",
 	look: func(s *Seen, say func(Finding)) {
 		cut, pressed := s.Moved["TcpExt.TCPAbortOnMemory"], s.Moved["TcpExt.TCPMemoryPressures"]
@@ -44,15 +44,15 @@ orphans.`,
 		default:
 			return
 		}
-		f.Mend = []string{"ss -tm   # who holds the memory; ss -tn state fin-wait-1   # what has no program"}
+		f.Fix = []string{"ss -tm   # who holds the memory; ss -tn state fin-wait-1   # what has no program"}
 		if len(bounds) == 3 && s.TCP.Pages >= pressure {
 			f.Evidence = append(f.Evidence, found("sysctl net.ipv4.tcp_mem", "%s pages", strings.Join(bounds, " ")))
-			f.Mend = append(f.Mend, "sysctl -w net.ipv4.tcp_mem='"+doubled(bounds)+"'")
+			f.Fix = append(f.Fix, "sysctl -w net.ipv4.tcp_mem='"+doubled(bounds)+"'")
 			f.Undo = append(f.Undo, "sysctl -w net.ipv4.tcp_mem='"+strings.Join(bounds, " ")+"'")
 		}
 		if orphans > 0 && s.TCP.Orphans*2 >= orphans { // the kernel counts some twice or four times
 			f.Evidence = append(f.Evidence, found("sysctl net.ipv4.tcp_max_orphans", "%d", orphans))
-			f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%d", 4*orphans))
+			f.Fix = append(f.Fix, fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%d", 4*orphans))
 			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w net.ipv4.tcp_max_orphans=%d", orphans))
 		}
 		say(f)

@@ -17,7 +17,7 @@ var throttled = Check{
 Kubernetes) stands still for the rest of each period, 100 ms by default, once it has used what it
 may: connections wait, queues fill, and the host looks idle. Said of control groups with a program
 that has sockets in this network namespace, from a hundredth of the window on.`,
-	Mend: "A higher quota, or fewer threads: each of them spends the same quota.",
+	Fix:  "A higher quota, or fewer threads: each of them spends the same quota.",
 	Undo: "Write the quota back.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, t := range s.Throttled {
@@ -25,15 +25,15 @@ that has sockets in this network namespace, from a hundredth of the window on.`,
 				continue
 			}
 			unit := filepath.Base(t.Folder)
-			mend := "more for the control group " + clip(t.Folder)
+			fix := "more for the control group " + clip(t.Folder)
 			if strings.HasSuffix(unit, ".service") || strings.HasSuffix(unit, ".slice") || strings.HasSuffix(unit, ".scope") {
-				mend = "systemctl set-property --runtime " + clip(unit) + " CPUQuota=   # none"
+				fix = "systemctl set-property --runtime " + clip(unit) + " CPUQuota=   # none"
 			}
 			say(Finding{
 				Text:     fmt.Sprintf("%s waited %s for processor time: its quota was used up", t.Programs[0], t.Waited.Round(time.Millisecond)),
 				Evidence: []Evidence{found("cpu.stat of "+clip(t.Folder), "%s in the window, %s on all processors together", times(t.Times), t.Waited.Round(time.Millisecond))},
 				Cost:     fmt.Sprintf("%.0f %% of the window", 100*t.Waited.Seconds()/s.Window.Seconds()),
-				Mend:     []string{mend},
+				Fix:      []string{fix},
 			})
 		}
 	},

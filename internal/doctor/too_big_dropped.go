@@ -17,7 +17,7 @@ connections open, small answers come, and large ones hang for ever. Asked are su
 about a known connection of the host, and, where it forwards, one to a host behind it and one
 that the host itself sends; said where connections of that way work, and the message is surely
 dropped.`,
-	Mend: `"ct state established,related accept" before all that drops ICMP; of IPv6, icmpv6 type
+	Fix: `"ct state established,related accept" before all that drops ICMP; of IPv6, icmpv6 type
 packet-too-big accept as well.`,
 	Undo: "Take that rule away.",
 	look: func(s *Seen, say func(Finding)) {
@@ -45,12 +45,12 @@ packet-too-big accept as well.`,
 				if r == nil {
 					continue
 				}
-				mend, undo := letKnown(r, got.Hook, got.Chain)
+				fix, undo := letKnown(r, got.Hook, got.Chain)
 				say(Finding{
 					Text:     fmt.Sprintf("packet-too-big messages of IPv%d %s are dropped by %s", family, w.what, byText(r, got)),
 					Evidence: []Evidence{found(toolOf(r), "%s from %s to %s, related, at hook %s: dropped; tcp of the same connection: let through", tooBigName(family), w.p.Source, w.p.Destination, got.Hook)},
 					Cost:     "connections that cross a smaller link hang at the first large packet",
-					Mend:     mend,
+					Fix:      fix,
 					Undo:     undo,
 				})
 			}

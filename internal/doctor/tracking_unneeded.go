@@ -25,7 +25,7 @@ were left behind are enough. Each packet is then looked up in the connection tab
 one takes an entry, and a full table drops packets. Said where connections are tracked, and no
 base chain both asks for their state and refuses, translates or changes anything. An empty
 table nat begins no tracking. It is not asked where Sluice has a policy loaded.`,
-	Mend: "Take these rules away: tracking ends with the last of them.",
+	Fix:  "Take these rules away: tracking ends with the last of them.",
 	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Table == nil || s.Table.Entries == 0 || s.Own {
@@ -52,7 +52,7 @@ table nat begins no tracking. It is not asked where Sluice has a policy loaded.`
 			Text:     fmt.Sprintf("connections are tracked, %s now, for rules that decide nothing by it: %d", english.Grouped(s.Table.Entries), rules),
 			Evidence: append([]Evidence{found("/proc/sys/net/netfilter/nf_conntrack_count", "%s", english.Plural(s.Table.Entries, "entry"))}, begun...),
 			Cost:     fmt.Sprintf("a look-up for each packet, and %s of memory", bytesText(s.Table.memory(s.Table.Entries, 0))),
-			Mend:     []string{"take these rules away: nft delete rule, iptables -D; tracking ends with the last of them"},
+			Fix:      []string{"take these rules away: nft delete rule, iptables -D; tracking ends with the last of them"},
 		})
 	},
 }

@@ -12,7 +12,7 @@ var twoFirewalls = Check{
 	Why: `A packet has to pass both, and each tool shows its own rules alone: what "iptables -L"
 lets in, the other one may drop. It comes about where a program brings an iptables of its own,
 or after an upgrade.`,
-	Mend: "One of them: load the rules of iptables-legacy-save with iptables-nft-restore, then flush the legacy ones.",
+	Fix:  "One of them: load the rules of iptables-legacy-save with iptables-nft-restore, then flush the legacy ones.",
 	Undo: "iptables-legacy-restore with what iptables-legacy-save wrote before.",
 	look: func(s *Seen, say func(Finding)) {
 		var legacy, other []Evidence
@@ -33,7 +33,7 @@ or after an upgrade.`,
 			say(Finding{
 				Text:     "legacy iptables and nftables both filter what comes in",
 				Evidence: append(legacy[:1:1], other[0]),
-				Mend:     []string{"iptables-legacy-save > rules; iptables-nft-restore < rules; then flush the legacy tables"},
+				Fix:      []string{"iptables-legacy-save > rules; iptables-nft-restore < rules; then flush the legacy tables"},
 				Undo:     []string{"iptables-legacy-restore < rules"},
 			})
 		}

@@ -12,7 +12,7 @@ var udpBuffers = Check{
 	What:   "datagrams are dropped since a program does not read them in time",
 	Least:  check.Warning,
 	Why:    `A datagram waits in the buffer of its socket. When that is full, the next ones are lost.`,
-	Mend:   "A larger buffer (net.core.rmem_max and what the program asks for), after looking why the program is slow.",
+	Fix:    "A larger buffer (net.core.rmem_max and what the program asks for), after looking why the program is slow.",
 	Undo:   "Write the setting back.",
 	ByHand: "a program asks for a larger buffer itself, and may be slow for another reason",
 	look: func(s *Seen, say func(Finding)) {
@@ -24,7 +24,7 @@ var udpBuffers = Check{
 			Text:     fmt.Sprintf("%s of UDP were dropped: the buffer of a socket was full", english.Plural(n, "packet")),
 			Evidence: []Evidence{found("Udp RcvbufErrors (nstat)", "%s in the window", english.Grouped(n)), found("/proc/sys/net/core/rmem_max", "%s bytes at most", s.setting("net.core.rmem_max"))},
 			Cost:     fmt.Sprintf("%.0f packets a second", s.second(n)),
-			Mend:     []string{"ss -lunm   # skmem: d is what each socket dropped"},
+			Fix:      []string{"ss -lunm   # skmem: d is what each socket dropped"},
 		})
 	},
 }

@@ -76,7 +76,7 @@ func noRuleIll(t *testing.T, b *broken) {
 }
 
 // TestDocker: a container with a published port, by the real dockerd, is no illness; but
-// it is one where the host's rules close that port, until the mend is done.
+// it is one where the host's rules close that port, until the fix is done.
 func TestDocker(t *testing.T) {
 	testnet.Require(t, peers.DockerNeeds()...)
 	b := newBroken(t)
@@ -102,11 +102,11 @@ func TestDocker(t *testing.T) {
 	b.host.MustRun("iptables", "-A", "INPUT", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")
 	b.host.MustRun("iptables", "-P", "INPUT", "DROP")
 	found, all := b.examine("published-past", time.Millisecond)
-	if len(found) != 1 || !strings.Contains(found[0].Text, "tcp/8081") || len(found[0].Mend) != 2 {
+	if len(found) != 1 || !strings.Contains(found[0].Text, "tcp/8081") || len(found[0].Fix) != 2 {
 		t.Fatalf("%+v", all)
 	}
-	b.host.MustRun("sh", "-c", found[0].Mend[1])
+	b.host.MustRun("sh", "-c", found[0].Fix[1])
 	if found, _ := b.examine("published-past", time.Millisecond); len(found) > 0 {
-		t.Errorf("behind the mend: %+v", found)
+		t.Errorf("behind the fix: %+v", found)
 	}
 }

@@ -127,7 +127,7 @@ func (h *Host) Doctor(ctx context.Context, window time.Duration) (*doctor.Report
 		return inside(h, func(h *Host) (*doctor.Report, error) { return h.Doctor(ctx, window) })
 	}
 	o := doctor.Options{Window: window, Namespace: h.Namespace}
-	if t, err := h.Tuning(); err == nil { // who may not read it hears of what is mended too
+	if t, err := h.Tuning(); err == nil { // who may not read it hears of what is fixed too
 		o.Since = t.TableSince()
 	}
 	return doctor.Examine(ctx, o)

@@ -226,7 +226,7 @@ func (s *Subject) withExpectations(ctx context.Context, found []check.Finding) (
 		if i >= len(failing) {
 			of = s.Guard
 		}
-		e := of.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
+		e := of.Errorf(r.Expectation.Pos, "fix the rules or the expectation", "%s", r.Unmet())
 		f := check.Finding{Code: UnmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
 		for _, by := range r.Failures {
 			if by.Pos.Line != 0 {

@@ -32,7 +32,7 @@ func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 	}
 	err := h.takeExceptions(ctx)
 	if err != nil {
-		text := "it was loaded with other exceptions by command than hold now, and that could not be mended: " + wordsOf(err, h.Words)
+		text := "it was loaded with other exceptions by command than hold now, and that could not be fixed: " + wordsOf(err, h.Words)
 		if list, err := h.Allows(ctx); err == nil {
 			for _, e := range list {
 				if e.Lifted {

@@ -189,7 +189,7 @@ func hintOf(err error, here string) string {
 }
 
 // PolicyRemedy is what does about an error of a policy, or a finding, what it says
-// would mend it; "" for none.
+// would fix it; "" for none.
 func PolicyRemedy(r policy.Remedy) string { return policyRemedies[r] }
 
 var policyRemedies = map[policy.Remedy]string{

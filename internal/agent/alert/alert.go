@@ -70,14 +70,14 @@ func (s *Sender) Send(a apply.Alert) {
 
 // Events, beside those that are only told.
 const (
-	Drift    = "drift"
-	Over     = "over"
-	Restored = "restored"
-	Unmended = "not-restored"
-	Stopped  = "restore-stopped"
-	Stale    = "not-renewed" // a list, or country data
-	Renewed  = "renewed"
-	Refused  = "refused" // a request, of which a line tells
+	Drift       = "drift"
+	Over        = "over"
+	Restored    = "restored"
+	NotRestored = "not-restored"
+	Stopped     = "restore-stopped"
+	Stale       = "not-renewed" // a list, or country data
+	Renewed     = "renewed"
+	Refused     = "refused" // a request, of which a line tells
 )
 
 func priority(event string) journal.Priority {

@@ -187,7 +187,7 @@ func TestQueue(t *testing.T) {
 // The reference of the agent's file has each event, field and kind of finding.
 func TestReferenceHasAlerts(t *testing.T) {
 	text := string(config.Reference())
-	names := []string{Drift, Over, Restored, Unmended, Stopped, Stale, Renewed, Refused, "SLUICE_SET"}
+	names := []string{Drift, Over, Restored, NotRestored, Stopped, Stale, Renewed, Refused, "SLUICE_SET"}
 	for _, kind := range apply.FindingKinds {
 		names = append(names, string(kind))
 	}

@@ -242,7 +242,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	if !w.all && w.isKnown(g, beside) {
 		w.know(g)
 		w.over(w.found(g, w.standing(g), false))
-		if w.mend(ctx, g) {
+		if w.repair(ctx, g) {
 			return settleTime
 		}
 		return 0
@@ -250,7 +250,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	if g.Unmarked && w.empty() {
 		w.over(w.found(g, append([]apply.Finding{gone(g.Generation)}, sysctls(g)...), false))
 		w.know(g)
-		if w.mend(ctx, g) {
+		if w.repair(ctx, g) {
 			return settleTime
 		}
 		return 0
@@ -296,7 +296,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 		g.Ours = !g.Read.IsZero()
 	}
 	w.know(g)
-	if w.mend(ctx, g) {
+	if w.repair(ctx, g) {
 		return settleTime
 	}
 	return 0

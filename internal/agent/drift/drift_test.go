@@ -396,25 +396,25 @@ func TestChangeMeanwhile(t *testing.T) {
 	h.wantDrift(apply.FoundPacket, "")
 }
 
-// What a command mends while it is proved is no drift, also where that command is still at
+// What a command fixes while it is proved is no drift, also where that command is still at
 // work behind the proof: what was read then is of two rulesets.
-func TestMendedMeanwhile(t *testing.T) {
+func TestFixedMeanwhile(t *testing.T) {
 	h := newHost(t)
 	h.begin()
 	h.settled()
 	h.end()
-	mended := make(chan struct{})
+	fixed := make(chan struct{})
 	h.duringVerify = sync.OnceFunc(func() {
 		if _, err := h.Restore(t.Context(), apply.Restoring{}); err != nil {
 			t.Error(err)
 		}
 		h.busy.Store(1)
-		close(mended)
+		close(fixed)
 	})
 	h.begin()
 	h.net.Nft("flush chain inet sluice input")
 	select {
-	case <-mended:
+	case <-fixed:
 	case <-time.After(enough):
 		t.Fatal("nothing was proved")
 	}

@@ -57,7 +57,7 @@ func findingsOf(v *engine.Verified) (out []apply.Finding) {
 			add(apply.FoundBeside, "", "%s", b.Text)
 		}
 	}
-	if !v.Proved && !slices.ContainsFunc(out, func(f apply.Finding) bool { return f.Kind.Mends() }) && len(v.Host.Moved)+len(v.Host.Fixed) == 0 {
+	if !v.Proved && !slices.ContainsFunc(out, func(f apply.Finding) bool { return f.Kind.Restorable() }) && len(v.Host.Moved)+len(v.Host.Fixed) == 0 {
 		add(apply.FoundUnproved, "", "not proved, since nobody can decide: %s", strings.Join(v.Opaque, "; "))
 	}
 	return out
@@ -67,7 +67,7 @@ func findingsOf(v *engine.Verified) (out []apply.Finding) {
 func Differs(v *engine.Verified) string {
 	var out []string
 	for _, f := range findingsOf(v) {
-		if f.Kind.Mends() {
+		if f.Kind.Restorable() {
 			out = append(out, f.Text)
 		}
 	}

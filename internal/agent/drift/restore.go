@@ -13,11 +13,11 @@ import (
 	"sluice/internal/engine/apply"
 )
 
-// mend puts back what should run, where that is wanted and something is to be put back. It
+// repair puts back what should run, where that is wanted and something is to be put back. It
 // says whether it did anything.
-func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
-	mends := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return f.Kind.Mends() })
-	if w.Restore == nil || !mends || !g.Restores || !w.state.Stopped.IsZero() || w.Restores != nil && !w.Restores() {
+func (w *Watcher) repair(ctx context.Context, g *apply.Glimpse) bool {
+	restorable := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return f.Kind.Restorable() })
+	if w.Restore == nil || !restorable || !g.Restores || !w.state.Stopped.IsZero() || w.Restores != nil && !w.Restores() {
 		return false
 	}
 	why := "drift"
@@ -34,7 +34,7 @@ func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
 		err = w.proved(ctx)
 	}
 	if err != nil {
-		w.alert(alert.Unmended, fmt.Sprintf("what should run could not be put back: %v", err), before)
+		w.alert(alert.NotRestored, fmt.Sprintf("what should run could not be put back: %v", err), before)
 	} else {
 		w.alert(alert.Restored, fmt.Sprintf("generation %d was put back and proved, after %s", g.Generation, time.Since(began).Round(time.Millisecond)), before)
 	}

@@ -15,7 +15,7 @@ import (
 // sets defines and fills what is missing. What is there in full is left alone.
 func (s *stepper) sets() {
 	var missing, together, large []edit
-	var mended []*Set
+	var repaired []*Set
 	for _, k := range s.want.Sets {
 		if k.Life == program.Dynamic {
 			continue
@@ -26,7 +26,7 @@ func (s *stepper) sets() {
 		case k.Life == program.Living:
 			continue // edited in place
 		case s.used["set "+k.Name]:
-			mended = append(mended, k)
+			repaired = append(repaired, k)
 			continue
 		case !h.Elements.Unknown && !k.Counted && !k.Expires && sameElements(k.Elements, h.Elements):
 			continue
@@ -60,8 +60,8 @@ func (s *stepper) sets() {
 		s.add(backend.Fill, "definitions", tables.String()+s.define.String())
 	}
 	s.unmade()
-	for _, k := range mended {
-		s.mend(k, s.have.Tree.set(k.Name))
+	for _, k := range repaired {
+		s.repair(k, s.have.Tree.set(k.Name))
 	}
 	s.send(backend.Fill, english.Plural(len(together), "small set"), &s.fills, together...)
 	for _, fill := range large {
@@ -116,14 +116,14 @@ func (s *stepper) counts(k *Set) map[string]backend.Count {
 	return out
 }
 
-// mend puts back what somebody changed by hand in a static set that is in use:
+// repair puts back what somebody changed by hand in a static set that is in use:
 // the one case in which such a set is edited, since its name is right and a
 // second set of that name cannot be.
-func (s *stepper) mend(k, h *Set) {
+func (s *stepper) repair(k, h *Set) {
 	if h.Elements.Unknown {
 		return
 	}
-	s.edit(backend.Fill, "mend set "+k.Name, k, h)
+	s.edit(backend.Fill, "repair set "+k.Name, k, h)
 }
 
 // living edits living sets by difference: elements that stay are not touched,

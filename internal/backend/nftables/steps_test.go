@@ -289,9 +289,9 @@ func TestDrift(t *testing.T) {
 		if c.want == "" && all != "" || !strings.Contains(all, c.want) {
 			t.Errorf("after %q:\n got %s\nwant %s", c.hand, all, c.want)
 		}
-		// Whatever it is, loading again mends it.
+		// Whatever it is, loading again fixes it.
 		host.load(t, New(), one)
-		host.holds(t, fmt.Sprintf("not mended after %q", c.hand), one)
+		host.holds(t, fmt.Sprintf("not fixed after %q", c.hand), one)
 	}
 }
 

@@ -151,7 +151,7 @@ func TestTables(t *testing.T) {
 }
 
 // TestForeignInTables: what somebody else does in the table of one family is found and
-// mended.
+// fixed.
 func TestForeignInTables(t *testing.T) {
 	a := mustLower(t, translatingProgram(4))
 	none := mustLower(t, translatingProgram())
@@ -183,7 +183,7 @@ func TestForeignInTables(t *testing.T) {
 				t.Errorf("not said: %s", differences(said))
 			}
 			k.load(t, New(), c.want)
-			k.holds(t, "not mended", c.want)
+			k.holds(t, "not fixed", c.want)
 			k.load(t, New(), nil)
 			wantTables(t, k.read(t, true).Families)
 		})

@@ -124,7 +124,7 @@ func TestGraceEnds(t *testing.T) {
 }
 
 // TestGraceOfOthers: what lets packets pass for longer than the policy says is told
-// of, and mended.
+// of, and fixed.
 func TestGraceOfOthers(t *testing.T) {
 	host := kernelHost(t)
 	a := withGrace(tracking(t, 80), time.Minute)
@@ -137,7 +137,7 @@ func TestGraceOfOthers(t *testing.T) {
 		}
 		host.load(t, New(), a.Passing(false, false, 0).(*artifact))
 		if d := host.compare(t, a, true); len(d) > 0 || host.read(t, true).Grace() > 0 {
-			t.Errorf("an element of another hand%s is not mended: %s", timeout, differences(d))
+			t.Errorf("an element of another hand%s is not fixed: %s", timeout, differences(d))
 		}
 	}
 }

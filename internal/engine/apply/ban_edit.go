@@ -25,7 +25,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return err
 	}
 	if !settled || !intact {
-		// A killed command or the disk left a damaged journal, which is mended first.
+		// A killed command or the disk left a damaged journal, which is fixed first.
 		settled = settled && intact
 		if _, err := s.banned(); err != nil {
 			return err

@@ -59,7 +59,7 @@ func (s *session) sweepKept(ctx context.Context) {
 }
 
 // sweepUnused runs the steps that sweep, and no others: what else differs, such as a
-// default route that has moved, is for other commands to mend. Where the rules
+// default route that has moved, is for other commands to fix. Where the rules
 // themselves differ, nothing is swept: they may use it.
 func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 	g, err := s.generation(s.cur.Running)

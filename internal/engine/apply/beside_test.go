@@ -121,8 +121,8 @@ func TestSetsAreSweptWhateverElseDiffers(t *testing.T) {
 	const living = " with 192.0.2.1 2001:db8::1"
 	tests := []struct {
 		name, suffix string
-		harm, mend   func(l *lab)
-		stays        bool // until it is mended
+		harm, fix    func(l *lab)
+		stays        bool // until it is fixed
 	}{
 		{"default route of IPv4", " route", func(l *lab) {
 			l.ns.MustRun("ip", "route", "replace", "default", "dev", "up2")
@@ -164,14 +164,14 @@ func TestSetsAreSweptWhateverElseDiffers(t *testing.T) {
 			if s := l.status(); s.Fine() {
 				t.Error("what differs is not told of")
 			}
-			test.mend(l)
+			test.fix(l)
 			for range 2 {
 				if s := l.status(); !s.Fine() {
-					t.Errorf("mended: %+v", s)
+					t.Errorf("fixed: %+v", s)
 				}
 			}
 			if slices.Contains(l.sets(), old) {
-				t.Error("mended: the set of before is there")
+				t.Error("fixed: the set of before is there")
 			}
 		})
 	}

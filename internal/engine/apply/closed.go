@@ -52,7 +52,7 @@ func closedProgram(scope string, sshPorts []uint16) *program.Program {
 				allow("replies", established),
 				allow("DHCP answers", one(program.Protocol, packet.UDP), one(program.Family, 4), one(program.SourcePort, 67), one(program.Port, 68)),
 				allow("DHCPv6 answers", one(program.Protocol, packet.UDP), one(program.Family, 6), one(program.SourcePort, 547), one(program.Port, 546)),
-				allow("ssh for who mends this", one(program.Protocol, packet.TCP), one(program.Port, ports...)),
+				allow("ssh, to fix this", one(program.Protocol, packet.TCP), one(program.Port, ports...)),
 			}},
 			{Name: "forward", Comment: "closed: the confirmed policy could not be loaded"},
 		},

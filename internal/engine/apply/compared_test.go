@@ -93,7 +93,7 @@ func TestBansThatWereCompared(t *testing.T) {
 		unknown(what)
 		l.must(command{Op: "apply", Policy: "a bans"})
 		l.wantBans(left)
-		known(what + ", and mended")
+		known(what + ", and fixed")
 		l.must(command{Op: "apply", Policy: "b bans"})
 		known(what + ", and another policy")
 	}

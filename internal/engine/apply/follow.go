@@ -116,7 +116,7 @@ func (s *session) keepFollowed(a backend.Artifact, mark string) error {
 			f.First[set.ID] = f.Held[set.ID]
 		}
 	}
-	if old.Mark == mark && mark != "" { // a restore or a mended rule: the generation is the same
+	if old.Mark == mark && mark != "" { // a restore or a fixed rule: the generation is the same
 		maps.Copy(f.First, old.First)
 		f.Moves = old.moved(f.Held, s.now())
 	}

@@ -113,7 +113,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	s.point("synced")
 	s.stayReading(since, "", "")
 	if len(out.Moves) == 0 {
-		s.note("sets that follow the host held something else, and are mended")
+		s.note("sets that follow the host held something else, and are fixed")
 		return out, nil
 	}
 	at := s.now()

@@ -86,7 +86,7 @@ func (l *lab) boots() (what, said string) {
 	l.t.Helper()
 	said, err := l.run(command{Op: "restore", Wait: time.Minute})
 	what = l.holds()
-	if rules := l.ns.MustRun("nft", "list", "ruleset"); strings.Contains(rules, "ssh for who mends this") {
+	if rules := l.ns.MustRun("nft", "list", "ruleset"); strings.Contains(rules, "ssh, to fix this") {
 		what = "closed"
 		if !strings.Contains(rules, "tcp dport 22 ") {
 			l.t.Errorf("ssh is not open:\n%s", rules)

@@ -156,7 +156,7 @@ func (s *session) known(ctx context.Context, w *reading, want backend.Artifact) 
 	}
 	_, holds, err := s.artifact(w.Generation)
 	if err != nil {
-		return nil, nil //nolint:nilerr // reading tells what to mend it by
+		return nil, nil //nolint:nilerr // reading tells what to fix it by
 	}
 	if store := s.banStore(holds); store != nil {
 		holds = store.Asking(holds)
@@ -323,7 +323,7 @@ func (in Unchanged) Apply(ctx context.Context, h *Host, o Options) (*Outcome, *S
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil || !o.Force && tooLarge(g.Cost, in.Memory) || len(s.sysctlDrift(g)) > 0 || !s.intact(g) {
-		return nil, nil, nil // the long way says why, and mends
+		return nil, nil, nil // the long way says why, and fixes
 	}
 	for _, n := range w.Notes {
 		s.note("%s", n)

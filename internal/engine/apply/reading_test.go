@@ -97,7 +97,7 @@ func TestApplyUnchanged(t *testing.T) {
 	unknown("somebody logged in", Unchanged{Inputs: "one", SSHClients: []SSHClient{peer}}, Options{})
 	known("still the same")
 
-	// By hand: each makes the number another, and the long way finds or mends it.
+	// By hand: each makes the number another, and the long way finds or fixes it.
 	for _, drift := range []struct{ name, command string }{
 		{"a rule gone", "flush chain inet sluice input"},
 		{"a rule more", "insert rule inet sluice input accept"},
@@ -113,11 +113,11 @@ func TestApplyUnchanged(t *testing.T) {
 		l.ns.MustRun("nft", command)
 		unknown(drift.name, same, Options{})
 		if out := l.apply(first, Options{}); out.Unchanged {
-			t.Errorf("%s: not mended", drift.name)
+			t.Errorf("%s: not fixed", drift.name)
 		}
 		l.wantHolds("a")
 		want.Generation++
-		known(drift.name + ", and mended")
+		known(drift.name + ", and fixed")
 	}
 	// Another tool's table is none of ours, but only reading tells.
 	l.ns.MustRun("nft", "add table ip foreign")
@@ -538,7 +538,7 @@ func TestReadsWhatWasTouched(t *testing.T) {
 	if err != nil || c.whole != 0 || c.terse != 0 || c.known != 1 || c.since != 1 || len(c.differs) > 0 {
 		t.Errorf("nobody else: read %+v, %v", *c, err)
 	}
-	// Before the change: mended by it.
+	// Before the change: fixed by it.
 	l.ns.MustRun("nft", "add element inet sluice "+name+" { 198.51.100.7 }")
 	if c, err = change(inputOf("a", "three"), nil); err != nil || c.whole == 0 {
 		t.Errorf("somebody before: read %+v, %v", *c, err)
@@ -587,7 +587,7 @@ func TestKnownIsWhatIsRead(t *testing.T) {
 
 // A sysctl that somebody changed by hand is set again by an apply of the same
 // policy, the long way and without compiling.
-func TestApplyMendsSysctls(t *testing.T) {
+func TestApplyFixesSysctls(t *testing.T) {
 	const name = "net.netfilter.nf_conntrack_generic_timeout"
 	l := newLab(t)
 	in := inputOf("timeout77", "one")
@@ -607,6 +607,6 @@ func TestApplyMendsSysctls(t *testing.T) {
 		t.Errorf("%s is %s, want 77 (%v)", name, got, err)
 	}
 	if out, _ := l.quick(same, Options{}); out == nil {
-		t.Error("what was mended is not known")
+		t.Error("what was fixed is not known")
 	}
 }

@@ -1,6 +1,6 @@
 package apply
 
-// Remedy names what mends an error that has no type of its own. How that is done, by
+// Remedy names what fixes an error that has no type of its own. How that is done, by
 // which command or call, is known to who called.
 type Remedy string
 
@@ -42,7 +42,7 @@ const (
 	ReplaceMeasured          Remedy = "remove the file of what was measured, or measure anew"
 )
 
-// RemedyError is an error and what mends it.
+// RemedyError is an error and what fixes it.
 type RemedyError struct {
 	Err        error
 	Remedy     Remedy
@@ -53,5 +53,5 @@ type RemedyError struct {
 func (e *RemedyError) Error() string { return e.Err.Error() }
 func (e *RemedyError) Unwrap() error { return e.Err }
 
-// remedied is an error with what mends it.
+// remedied is an error with what fixes it.
 func remedied(r Remedy, err error) error { return &RemedyError{Err: err, Remedy: r} }

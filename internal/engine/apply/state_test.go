@@ -109,7 +109,7 @@ func TestBlobs(t *testing.T) {
 	if got, err := s.blob(first); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("read back: %v", err)
 	}
-	// Damage is seen, and mended by the next one who has the data.
+	// Damage is seen, and fixed by the next one who has the data.
 	other, err := s.putBlob([]byte("other"))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 // on disk before the first of them is set, so that it comes back whatever becomes of the
 // process.
 type Tuning struct {
-	For      string        `json:"for"` // what for: TuneTable, or the id of what it mends
+	For      string        `json:"for"` // what for: TuneTable, or the id of what it fixes
 	Settings []Setting     `json:"settings,omitempty"`
 	Confirm  time.Duration `json:"confirm-ns,omitempty"` // 0: they are kept at once
 	Persist  bool          `json:"persist,omitempty"`    // at boot too, once they are kept

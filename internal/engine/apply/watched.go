@@ -80,8 +80,8 @@ var FindingKinds = []FindingKind{FoundGone, FoundMark, FoundPacket, FoundBan, Fo
 // Foreign says that it is another tool's, and not for Sluice to take away.
 func (k FindingKind) Foreign() bool { return k == FoundChain || k == FoundBeside }
 
-// Mends says that a restore may put it right.
-func (k FindingKind) Mends() bool { return !k.Foreign() && k != FoundClosed && k != FoundUnproved }
+// Restorable says that a restore may put it right.
+func (k FindingKind) Restorable() bool { return !k.Foreign() && k != FoundClosed && k != FoundUnproved }
 
 // Same says that both are of one thing.
 func (f *Finding) Same(o Finding) bool { return f.Kind == o.Kind && f.Text == o.Text }

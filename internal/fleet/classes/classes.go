@@ -137,7 +137,7 @@ func (f *Fleet) groups() ([]group, []Found) {
 	for n, is := range selects {
 		if !is {
 			e := f.Policy.Errorf(parts[n].Pos, "", "no host has this part")
-			found = append(found, Found{Finding: check.Finding{Code: IdlePart, Severity: check.Warning, Pos: e.Pos, Message: e.Message, Line: e.Line, Hint: "mend whom it is for, name such a host in the inventory, or remove the part"}})
+			found = append(found, Found{Finding: check.Finding{Code: IdlePart, Severity: check.Warning, Pos: e.Pos, Message: e.Message, Line: e.Line, Hint: "fix whom it is for, name such a host in the inventory, or remove the part"}})
 		}
 	}
 	return out, found

@@ -163,7 +163,7 @@ func (r *reading) sound() error {
 	return check.Errors(wrong)
 }
 
-// withRemedies words what findings say would mend them.
+// withRemedies words what findings say would fix them.
 func withRemedies(findings []check.Finding) {
 	for i := range findings {
 		judge.Remedy(&findings[i])

@@ -11,7 +11,7 @@ import (
 )
 
 // TestOlderLevel: a host whose agent reads an older level of the language than a bundle is written
-// in is named before anything is pushed to it, with the mend, and is told of the bundle once its
+// in is named before anything is pushed to it, with the fix, and is told of the bundle once its
 // agent is newer.
 func TestOlderLevel(t *testing.T) {
 	t.Parallel()

@@ -99,7 +99,7 @@ func (f *real) cutOff(to, from bool) {
 	}
 	f.release()
 	f.await(h)
-	f.mend()
+	f.fix()
 }
 
 // TestChangedByHand has somebody do on hosts what no fleet does: packets show it, and the

@@ -358,7 +358,7 @@ func (f *real) cut(from, to netip.Addr) {
 	f.router.Nft(fmt.Sprintf("table ip cut { chain forward { type filter hook forward priority 0; ip saddr %s ip daddr %s drop; }; }", from, to))
 }
 
-func (f *real) mend() { f.router.MustRun("nft", "delete", "table", "ip", "cut") }
+func (f *real) fix() { f.router.MustRun("nft", "delete", "table", "ip", "cut") }
 
 var controllerHost = netip.MustParseAddrPort(controllerAddress).Addr()
 

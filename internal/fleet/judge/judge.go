@@ -266,7 +266,7 @@ func counting(of int, done func(n, of int)) func(*classes.Class) {
 	}
 }
 
-// Remedy words what a finding says would mend it.
+// Remedy words what a finding says would fix it.
 func Remedy(f *check.Finding) {
 	if f.Code == engine.UnmetExpectation {
 		f.Hint += "; sluice-controller test tells more of the packets"

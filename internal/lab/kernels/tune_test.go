@@ -63,7 +63,7 @@ run
 `
 
 // TestBootTune: the size of the connection table, which is the machine's, is set, kept for the
-// next boot, taken back by hand, by time and behind a kill, and mends what the doctor found.
+// next boot, taken back by hand, by time and behind a kill, and fixes what the doctor found.
 func TestBootTune(t *testing.T) {
 	version := os.Getenv("SLUICE_TEST_BOOT")
 	if version == "" {

@@ -11,7 +11,7 @@ import (
 )
 
 // answersTest is a policy that takes the answers to its own requests from a
-// host, and one that differs in the mend that lint names. The host asks a
+// host, and one that differs in the repair that lint names. The host asks a
 // server in the networks of strangers.
 type answersTest struct {
 	name          string
@@ -20,10 +20,10 @@ type answersTest struct {
 	port          uint16 // that is asked, over UDP
 	from          uint16 // that is asked from; 0: any
 	server        string // place; "" is stranger
-	inside        string // place to ask after the mend instead
+	inside        string // place to ask after the repair instead
 	forge         bool   // somebody sends in the server's name first
 	tell          func(f *host.Facts, server netip.Addr)
-	cut           testnet.Outcome // of the request before the mend; Failed is Silent
+	cut           testnet.Outcome // of the request before the repair; Failed is Silent
 }
 
 func resolver(f *host.Facts, server netip.Addr) { f.Resolvers = []netip.Addr{server} }
@@ -33,7 +33,7 @@ func timeServer(f *host.Facts, server netip.Addr) {
 }
 
 // Story 3, in every way that a policy can still bring about: what lint finds
-// does cut the answers off, and the mend brings them back.
+// does cut the answers off, and the repair brings them back.
 func TestAnswersThatLintFinds(t *testing.T) {
 	for _, test := range []answersTest{
 		{

@@ -88,9 +88,9 @@ func allow(t *testing.T, p *policy.Policy, allowed []string) {
 	}
 }
 
-// mend takes out of the draft what the language refuses, until it reads. What is
+// repair takes out of the draft what the language refuses, until it reads. What is
 // random has words that mean nothing together.
-func mend(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, *program.Program) {
+func repair(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, *program.Program) {
 	t.Helper()
 	for range 200 {
 		resolved, err := resolveDraft(t, d, facts)
@@ -106,7 +106,7 @@ func mend(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, *
 			t.Fatalf("%v\n%s", err, d)
 		}
 	}
-	t.Fatalf("a policy that cannot be mended:\n%s", d)
+	t.Fatalf("a policy that cannot be repaired:\n%s", d)
 	return nil, nil
 }
 

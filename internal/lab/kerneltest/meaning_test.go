@@ -221,7 +221,7 @@ func TestMeaningApplied(t *testing.T) {
 		}
 		c.draft.Allowed, c.draft.Added = nil, nil                // which no policy says
 		c.draft.Invalid = append(c.draft.Invalid, "grace: none") // of the first load, in which more passes
-		mend(t, c.draft, y.facts)
+		repair(t, c.draft, y.facts)
 		y.applied(c.draft, binary, state)
 		y.aim(r, &c, 220)
 		if differs := y.hold(c); len(differs) > 0 {
@@ -275,10 +275,10 @@ func (y *yard) trial(seed uint64, round int) trial {
 	return c
 }
 
-// aim makes packets for the draft, which is mended where the language refuses it.
+// aim makes packets for the draft, which is repaired where the language refuses it.
 func (y *yard) aim(r *rand.Rand, c *trial, packets int) {
 	y.t.Helper()
-	resolved, compiled := mend(y.t, c.draft, y.facts)
+	resolved, compiled := repair(y.t, c.draft, y.facts)
 	g := newShooter(r, y, resolved)
 	for len(g.shots) < packets {
 		if r.IntN(4) == 0 {

@@ -48,7 +48,7 @@ func TestRandomProgramsAgainstReference(t *testing.T) {
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		d := drafts.New(r, drafts.Scale{Rules: 1 + r.IntN(40)})
-		resolved, compiled := mend(t, d, y.facts)
+		resolved, compiled := repair(t, d, y.facts)
 		if err := optimize.Run(compiled, optimize.Options{Check: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func TestRandomPoliciesAreLifted(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		size, _ := scaleOf(r, round)
 		d := drafts.New(r, size)
-		resolved, _ := mend(t, d, facts)
+		resolved, _ := repair(t, d, facts)
 		full, expected := both(t, resolved)
 		artifact, err := nftables.New().Lower(full, capabilities())
 		if err != nil {
@@ -153,7 +153,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		size, _ := scaleOf(r, round)
 		d := drafts.New(r, size)
-		resolved, _ := mend(t, d, facts)
+		resolved, _ := repair(t, d, facts)
 		full, expected := both(t, resolved)
 		artifact, err := b.Lower(full, capabilities())
 		if err != nil {

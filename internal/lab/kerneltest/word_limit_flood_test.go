@@ -134,7 +134,7 @@ func transport(packet []byte) int {
 	return 40
 }
 
-// change writes an even number of bytes at an even place of a packet, and mends the
+// change writes an even number of bytes at an even place of a packet, and fixes the
 // checksums that cover them (RFC 1624).
 func change(packet []byte, at int, bytes []byte, checksums ...int) {
 	var difference uint32

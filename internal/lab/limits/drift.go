@@ -12,8 +12,8 @@ import (
 	"sluice/internal/lab/measure"
 )
 
-// mended is what a restore by an agent is timed as.
-const mended = "nft flush ruleset, until the rules are back and proved"
+// fixed is what a restore by an agent is timed as.
+const fixed = "nft flush ruleset, until the rules are back and proved"
 
 // drift times how long an agent takes to put back what somebody flushed.
 func (b *bench) drift() (_ lookup, err error) {
@@ -32,16 +32,16 @@ func (b *bench) drift() (_ lookup, err error) {
 		return nil, err
 	}
 	for range b.rounds(15) {
-		if err := k.mend(file); err != nil {
+		if err := k.fix(file); err != nil {
 			return nil, err
 		}
 	}
-	b.add(mended, measured, clock, "ms", k.of(clock, mended))
+	b.add(fixed, measured, clock, "ms", k.of(clock, fixed))
 	return k.of, nil
 }
 
-// mend has an agent that has put nothing back before, since three times stop it.
-func (k *keeping) mend(file string) (err error) {
+// fix has an agent that has put nothing back before, since three times stop it.
+func (k *keeping) fix(file string) (err error) {
 	found := filepath.Join(k.state, "netns", k.own.Namespace.Name(), "agent", "drift.json")
 	if err := os.RemoveAll(found); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (k *keeping) mend(file string) (err error) {
 	if err != nil {
 		return err
 	}
-	k.put(clock, mended, all)
+	k.put(clock, fixed, all)
 	return nil
 }
 

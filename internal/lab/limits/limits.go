@@ -153,7 +153,7 @@ var sections = []section{
 	{
 		"drift", "rules that somebody flushed, put back by an agent", (*bench).drift,
 		[2]string{},
-		[]goal{{"nft flush ruleset, until the rules of the web server are back and proved", 2, "s", clock, mended, ""}},
+		[]goal{{"nft flush ruleset, until the rules of the web server are back and proved", 2, "s", clock, fixed, ""}},
 	},
 }
 

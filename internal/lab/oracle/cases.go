@@ -62,7 +62,7 @@ func (w *worker) newCase(ctx context.Context, seed uint64, number int) (*policyC
 		expect(r, d)
 		if kind < 9 {
 			c.name = "random rules"
-			if err := w.mend(ctx, c, d); err != nil {
+			if err := w.repair(ctx, c, d); err != nil {
 				return nil, err
 			}
 		}
@@ -115,9 +115,9 @@ func expect(r *rand.Rand, d *drafts.Draft) {
 	}
 }
 
-// mend takes out of the draft what the older program refuses, until it takes it or
+// repair takes out of the draft what the older program refuses, until it takes it or
 // nothing is left to do.
-func (w *worker) mend(ctx context.Context, c *policyCase, d *drafts.Draft) error {
+func (w *worker) repair(ctx context.Context, c *policyCase, d *drafts.Draft) error {
 	for range 8 {
 		c.files = d.Texts()
 		c.files[hostFile] = yard

@@ -67,8 +67,8 @@ func diagnosis(cause string, ask func() (string, error)) ([]string, error) {
 	}
 	f := report.Findings[0]
 	lines := []string{fmt.Sprintf("sluice doctor, in %.1f s: %s: %s: %s", took.Seconds(), f.Severity, f.Check, f.Text)}
-	if len(f.Mend) > 0 {
-		lines = append(lines, "its mend: "+f.Mend[0])
+	if len(f.Fix) > 0 {
+		lines = append(lines, "its fix: "+f.Fix[0])
 	}
 	return lines, nil
 }

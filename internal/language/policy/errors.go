@@ -9,7 +9,7 @@ type (
 	Error = source.Error
 	// Errors is everything that is wrong with a policy, ordered by place.
 	Errors = source.Errors //nolint:errname // the name of a list
-	// Remedy names what mends an error or a finding by means outside of the policy.
+	// Remedy names what fixes an error or a finding by means outside of the policy.
 	Remedy = source.Remedy
 )
 

@@ -130,7 +130,7 @@ func TestDriftOfPart(t *testing.T) {
 	}
 	for _, test := range [][3]string{
 		{"drift: report\n", "drift: restore\n", "parts/60-web.yaml:4:1: drift is already set, see parts/10-base.yaml:4:8"},
-		{"drift: mend\n", "", "parts/10-base.yaml:4:8: "},
+		{"drift: fix\n", "", "parts/10-base.yaml:4:8: "},
 		{"only: guests app=shop\ndrift: restore\n", "", "drift cannot stand in"},
 	} {
 		if _, err := load(test[0], test[1]); err == nil && !strings.HasPrefix(test[0], "only") || err != nil && !strings.Contains(err.Error(), test[2]) {

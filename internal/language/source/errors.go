@@ -17,10 +17,10 @@ type Error struct {
 	Message string // lower case, no full stop; one line
 	Hint    string // what to write instead; may be empty or of several lines
 	Line    string // the source line, without its line end; may be empty
-	Remedy  Remedy // what mends it, in the place of Hint; may be empty
+	Remedy  Remedy // what fixes it, in the place of Hint; may be empty
 }
 
-// Remedy names what mends an error or a finding by means outside of it. How
+// Remedy names what fixes an error or a finding by means outside of it. How
 // that is done, by which command or call, is known to who called.
 type Remedy string
 

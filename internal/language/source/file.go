@@ -21,7 +21,7 @@ type Dialect struct {
 	TooLong string                   // what to do with a file that is larger
 	Anchors string                   // why there are none, and what to write instead
 	Second  string                   // what to do with a second document
-	Mend    func(line string) string // what mends a line that is not YAML, or ""; may be nil
+	Fix     func(line string) string // what fixes a line that is not YAML, or ""; may be nil
 }
 
 // File is one file while it is read.

@@ -98,8 +98,8 @@ func (f *File) syntaxError(err error) {
 		message, hint = "YAML aliases are not part of the language", `put a text that begins with * into quotes: "*"`
 	case strings.HasPrefix(strings.TrimSpace(text), "%"):
 		message, hint = "YAML directives are not part of the language", "leave out the line"
-	case f.dialect.Mend != nil && f.dialect.Mend(text) != "":
-		hint = f.dialect.Mend(text)
+	case f.dialect.Fix != nil && f.dialect.Fix(text) != "":
+		hint = f.dialect.Fix(text)
 	case strings.Contains(message, "mapping values are not allowed"):
 		hint = "a colon and a blank make a key; put a text with them into quotes, and indent all keys of a mapping alike"
 	}

@@ -29,7 +29,7 @@ func TestCodesAreDocumented(t *testing.T) {
 			t.Errorf("%s is explained, and no code or explained twice", e.Code)
 		}
 		explained[string(e.Code)] = true
-		if e.What == "" || e.Why == "" || e.Mend == "" || e.Before == "" || e.After == "" || len(e.Severities) == 0 || strings.HasSuffix(e.What, ".") {
+		if e.What == "" || e.Why == "" || e.Fix == "" || e.Before == "" || e.After == "" || len(e.Severities) == 0 || strings.HasSuffix(e.What, ".") {
 			t.Errorf("the explanation of %s is not whole", e.Code)
 		}
 		if !bytes.Contains(check.Reference(), []byte("\n## "+e.Code+"\n")) {

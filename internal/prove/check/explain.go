@@ -17,9 +17,9 @@ type Explanation struct {
 	Advice     bool       // found by lint alone, not by check
 	What       string     // a sentence without a full stop
 	Why        string     // why it matters, and when it is found
-	Mend       string     // what to do
+	Fix        string     // what to do
 	Before     string     // a policy that has it, on the host of the examples
-	After      string     // the same, mended
+	After      string     // the same, fixed
 }
 
 // explanations are in the order of the page; the texts are in files of their own.
@@ -62,7 +62,7 @@ func (e *Explanation) Found() string {
 func (e *Explanation) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s, found by %s)\n\n%s.\n\n%s\n\n%s\n", e.Code, severities(e.Severities), e.Found(),
-		english.Sentence(e.What), english.Wrapped("Why: "+e.Why), english.Wrapped("Mend: "+e.Mend))
+		english.Sentence(e.What), english.Wrapped("Why: "+e.Why), english.Wrapped("Fix: "+e.Fix))
 	if e.Before != "" {
 		fmt.Fprintf(&b, "\nBefore:\n%s\nAfter:\n%s", indented(e.Before), indented(e.After))
 	}
@@ -104,7 +104,7 @@ func Reference() []byte {
 	}
 	b.WriteString("\n" + exampleHost + "\n")
 	for _, e := range explanations {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n", e.Code, english.Sentence(e.What), e.Why, e.Mend)
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Fix:** %s\n", e.Code, english.Sentence(e.What), e.Why, e.Fix)
 		if e.Before != "" {
 			fmt.Fprintf(&b, "\nBefore:\n\n```yaml\n%s```\n\nAfter:\n\n```yaml\n%s```\n", e.Before, e.After)
 		}
@@ -136,7 +136,7 @@ This page is made from the table of the codes (` + "`make generate`" + `).
 
 ` + "`sluice check`" + ` finds errors, which keep a policy from being applied, and what surely is
 wrong. ` + "`sluice lint`" + ` finds all of that and advice beside it. Every finding has a code, a
-place, what is wrong and the mend; where a packet makes it clearer, one such packet.
+place, what is wrong and the fix; where a packet makes it clearer, one such packet.
 ` + "`sluice lint --explain CODE`" + ` prints the text of this page, ` + "`sluice lint --list`" + ` the codes.
 
 A finding that is meant to be is allowed by a comment on its line, or alone on the line

@@ -81,7 +81,7 @@ func codes(r check.Report) (out []check.Code) {
 	return out
 }
 
-// Every code has an example in the manual that has it, and the mended one has it
+// Every code has an example in the manual that has it, and the fixed one has it
 // no more, nor any error; the severities that the manual names are right.
 func TestManualExamples(t *testing.T) {
 	for _, e := range check.Explanations() {
@@ -90,7 +90,7 @@ func TestManualExamples(t *testing.T) {
 			manual.Firewalls = flushing
 			before, r := lintText(t, e.Before, manual)
 			if !slices.Contains(codes(before), e.Code) {
-				t.Errorf("not found before the mend, only %v in\n%s", before.Findings, e.Before)
+				t.Errorf("not found before the fix, only %v in\n%s", before.Findings, e.Before)
 			}
 			for _, f := range before.Findings {
 				explained, _ := check.Explain(string(f.Code))
@@ -106,7 +106,7 @@ func TestManualExamples(t *testing.T) {
 			after, _ := lintText(t, e.After, manual)
 			for _, f := range after.Findings {
 				if f.Code == e.Code || f.Severity == check.Error {
-					t.Errorf("after the mend:\n%v", f)
+					t.Errorf("after the fix:\n%v", f)
 				}
 			}
 		})

@@ -53,14 +53,14 @@ func (c *checker) unprovenPlaces() {
 			if r.Max == nil || !r.Max.PerSource || r.Action != policy.Allow {
 				continue
 			}
-			packets, what, mend := c.packets(s.Hook, r), "", "write a rule of its own for TCP, and bound the rest by a limit"
+			packets, what, fix := c.packets(s.Hook, r), "", "write a rule of its own for TCP, and bound the rest by a limit"
 			if r.Max.Count > policy.MostPlaces {
-				what, mend = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("let each source have %d connections, or fewer", policy.MostPlaces)
+				what, fix = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("let each source have %d connections, or fewer", policy.MostPlaces)
 			} else if packets = realPackets(without(packets, wholeProtocol(packet.TCP))); len(packets) > 0 {
 				what = c.unprovenText(r, packets)
 			}
 			if what != "" {
-				c.report(UnprovenPlaces, Remark, r.Max.Pos, mend,
+				c.report(UnprovenPlaces, Remark, r.Max.Pos, fix,
 					"whoever forges a source address can use up its connections: no handshake proves the source of %s", what)
 			}
 		}

@@ -1797,7 +1797,7 @@ export interface components {
         };
         /** @description Settings to set. Those of the connection table, of the queues of processors and of the table of neighbours may be named. */
         Tuning: {
-            /** @description "conntrack", or what it mends; revert names it */
+            /** @description "conntrack", or what it fixes; revert names it */
             for: string;
             settings?: {
                 name: string;
@@ -2853,10 +2853,10 @@ export interface components {
             /** @description what the host pays for it */
             cost?: string;
             /** @description commands, or what to do */
-            mend?: string[];
+            fix?: string[];
             undo?: string[];
-            /** @description settings that mend it */
-            fix?: {
+            /** @description sysctls that fix it */
+            settings?: {
                 [key: string]: unknown;
             }[];
         };

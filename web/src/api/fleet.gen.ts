@@ -1242,7 +1242,7 @@ export interface components {
             message: string;
             /** @description what is the matter with such findings */
             why?: string;
-            /** @description what would mend it */
+            /** @description what would fix it */
             hint?: string;
             /** @description names; none: it is of the fleet, or of the host that it names */
             classes?: string[];

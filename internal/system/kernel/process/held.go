@@ -10,7 +10,7 @@ import (
 
 // AtEnd starts a shell that runs a script in a session of its own, with the arguments and
 // open files given to it. The kernel ends its input when this process is gone, by whatever
-// end, or when the caller closes it; so a script that waits for that mends what a killed
+// end, or when the caller closes it; so a script that waits for that fixes what a killed
 // process leaves. Signals that end a session do not end one that ignores them.
 func AtEnd(shell, script string, args []string, files ...*os.File) (input io.WriteCloser, cmd *exec.Cmd, err error) {
 	cmd = exec.Command(shell, append([]string{"-c", script, "sh"}, args...)...)
