@@ -115,7 +115,6 @@ var older = []string{
 	"layout.md",
 	"load.md",
 	"metrics.md",
-	"page.md",
 	"peers.md",
 	"reports.md",
 	"stories.md",
