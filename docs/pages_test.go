@@ -121,7 +121,6 @@ var older = []string{
 	"stress.md",
 	"how-to/ci.md",
 	"how-to/controller-lost.md",
-	"how-to/git.md",
 	"how-to/provision.md",
 }
 
