@@ -108,17 +108,7 @@ func listed(before []string) bool {
 
 // older are pages from before, which are run by scripts of their own or not at all. The list only shrinks.
 var older = []string{
-	"bench-packet.md",
-	"benchmarks.md",
-	"calibrate.md",
-	"kernels.md",
-	"layout.md",
-	"load.md",
 	"metrics.md",
-	"peers.md",
-	"reports.md",
-	"stories.md",
-	"stress.md",
 	"how-to/ci.md",
 	"how-to/controller-lost.md",
 	"how-to/provision.md",

@@ -93,7 +93,7 @@ func generateReference(dir string) error {
 }
 
 // figurePage has tables of measured figures between markers.
-const figurePage = "docs/benchmarks.md"
+const figurePage = "docs/internals/benchmarks.md"
 
 // generateFigures writes figurePage of the tree, whose root it runs in, with the tables of
 // what was recorded.

@@ -1,7 +1,7 @@
 // Package limits measures what Sluice costs, beside what others do with the same
 // addresses and rules, and says of every figure that was asked whether it is
 // reached. "sluice-lab bench limits" (lab/cli) is its command, which `make bench` runs, and the demo
-// shows its three-line Summary; docs/benchmarks.md tells the method.
+// shows its three-line Summary; docs/internals/benchmarks.md tells the method.
 //
 // Packet cost comes from package measure; times of whole commands are those of
 // the real binary in a namespace of its own. Both sides of a ratio are always

@@ -1,7 +1,7 @@
 // Package stress changes the firewall of a host over and over while packets go
 // through it, and counts what became of them. `make stress` runs the long form
 // through the program in main/; the package's own tests are the short form.
-// docs/stress.md tells the method and the counts.
+// docs/internals/measuring.md tells the method and the counts.
 //
 // No command of sluice imports it. It works in namespaces of its own, and leaves
 // nothing behind.
