@@ -27,8 +27,9 @@ func TestOlder(t *testing.T) {
 		t.Skip("builds an older program, twice")
 	}
 	testnet.Require(t, testnet.Namespaces)
-	older, level := buildOlder(t, 0)
-	below, _ := buildOlder(t, -1)
+	built := buildOlder(t, olderCommit, 0, "./cmd/sluice")
+	older, level := filepath.Join(built.dir, "sluice"), built.level
+	below := filepath.Join(buildOlder(t, olderCommit, -1, "./cmd/sluice").dir, "sluice")
 	document := document(t)
 	works, refused := "works", "refused"
 	if level != api.Level {
@@ -61,11 +62,17 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// buildOlder builds the older program, of so many levels more than api.Level, or with 0 of
-// its own, which it says.
-func buildOlder(t *testing.T, more int) (program string, level int) {
+// older is where programs of an older version are, and the level of their protocol.
+type older struct {
+	dir   string
+	level int
+}
+
+// buildOlder builds programs of the version that a file names, of so many levels more than
+// api.Level, or with 0 of its own.
+func buildOlder(t *testing.T, commit string, more int, programs ...string) (o older) {
 	t.Helper()
-	text, err := os.ReadFile(olderCommit)
+	text, err := os.ReadFile(commit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +104,15 @@ func buildOlder(t *testing.T, more int) (program string, level int) {
 	if found == nil {
 		t.Fatal("the older program has no level")
 	}
-	level, _ = strconv.Atoi(string(found[1]))
+	o.level, _ = strconv.Atoi(string(found[1]))
 	if more != 0 {
-		level = api.Level + more
-		code = constant.ReplaceAll(code, []byte("const Level = "+strconv.Itoa(level)))
+		o.level = api.Level + more
+		code = constant.ReplaceAll(code, []byte("const Level = "+strconv.Itoa(o.level)))
 		if err := os.WriteFile(source, code, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run(nil, "go", "build", "-buildvcs=false", "-o", "older", "./cmd/sluice")
-	return filepath.Join(dir, "older"), level
+	o.dir = filepath.Join(dir, "built")
+	run(nil, "go", append([]string{"build", "-buildvcs=false", "-o", o.dir + "/"}, programs...)...)
+	return o
 }

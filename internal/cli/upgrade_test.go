@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"crypto/tls"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"sluice/internal/fleet/trust"
+	"sluice/internal/lab/testnet"
+)
+
+// upgradeDir has what promises about state are tested with: "commit" names the version that
+// wrote state.tar.gz by write.txtar, and read.txtar says what another version makes of that.
+const upgradeDir = "testdata/upgrade"
+
+// TestUpgrade has this version take over from the one whose state is kept. With -update it
+// builds that one and has it write its state anew, which a release does: the fleet's
+// certificates renew themselves for a year.
+func TestUpgrade(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	state, err := filepath.Abs(filepath.Join(upgradeDir, "state.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		dir := buildOlder(t, filepath.Join(upgradeDir, "commit"), 0, "./cmd/sluice", "./cmd/sluice-controller").dir
+		upgradeScript(t, "write", filepath.Join(dir, "sluice"), filepath.Join(dir, "sluice-controller"), func(env *testscript.Env) error {
+			env.Setenv("PACK", state)
+			return nil
+		})
+	}
+	upgradeScript(t, "read", "sluice", "sluice-controller", func(env *testscript.Env) error {
+		return unpack(state, env.WorkDir)
+	})
+}
+
+// TestDowngrade has the version before take over from this one.
+func TestDowngrade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds an older program")
+	}
+	testnet.Require(t, testnet.Namespaces)
+	dir := buildOlder(t, filepath.Join(upgradeDir, "commit"), 0, "./cmd/sluice", "./cmd/sluice-controller").dir
+	state := filepath.Join(t.TempDir(), "state.tar.gz")
+	upgradeScript(t, "write", "sluice", "sluice-controller", func(env *testscript.Env) error {
+		env.Setenv("PACK", state)
+		return nil
+	})
+	upgradeScript(t, "read", filepath.Join(dir, "sluice"), filepath.Join(dir, "sluice-controller"), func(env *testscript.Env) error {
+		return unpack(state, env.WorkDir)
+	})
+}
+
+func upgradeScript(t *testing.T, name, sluice, controller string, setup func(*testscript.Env) error) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		work := ""
+		testscript.Run(t, testscript.Params{
+			Files:               []string{filepath.Join(upgradeDir, name+".txtar")},
+			RequireExplicitExec: true,
+			Setup: func(env *testscript.Env) error {
+				work = env.WorkDir
+				env.Setenv("NO_COLOR", "1")
+				env.Setenv("SLUICE", sluice)
+				env.Setenv("CONTROLLER", controller)
+				return setup(env)
+			},
+			Condition: func(name string) (bool, error) {
+				if name != "renewable" {
+					return false, errors.New("no such condition")
+				}
+				return renewable(filepath.Join(work, "left/member"))
+			},
+			Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+				"connects": scriptConnects, "exits": scriptExits, "netns": scriptNetns, "eventually": scriptEventually,
+			},
+		})
+	})
+}
+
+func unpack(archive, work string) error {
+	left := filepath.Join(work, "left")
+	if err := os.Mkdir(left, 0o755); err != nil {
+		return err
+	}
+	return exec.Command("tar", "-C", left, "-xzf", archive).Run()
+}
+
+// renewable says whether the host's certificate is good, or may still renew itself.
+func renewable(state string) (bool, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(state, "fleet/key.pem"), filepath.Join(state, "fleet/key.pem"))
+	if err != nil {
+		return false, err
+	}
+	return time.Now().Before(pair.Leaf.NotAfter.Add(trust.RenewFor)), nil
+}
