@@ -110,7 +110,6 @@ func listed(before []string) bool {
 var older = []string{
 	"metrics.md",
 	"how-to/ci.md",
-	"how-to/controller-lost.md",
 	"how-to/provision.md",
 }
 

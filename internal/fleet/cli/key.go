@@ -134,7 +134,7 @@ The new key of root or policy is made as a file in --keys, or is the one of --ne
 the key of policies was replaced, "sluice-controller sign" with the new one signs the
 list of bundles anew. The new key of snapshot, timestamp or live is made in the folder
 of the controller, which takes it up with the next publish. Where there is no such folder
-any more, it begins one: see docs/how-to/controller-lost.md.
+any more, it begins one: see docs/how-to/recover.md.
 
 ca replaces the controller's own certification authority, by the offline key that
 --ca-key names, and needs no root key: hosts renew their certificates as they end.
