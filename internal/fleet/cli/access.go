@@ -19,9 +19,9 @@ import (
 func newAccess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
-		Short: "Say who may ask the controller, and for which hosts",
-		Long: `Makes, lists and withdraws what lets programs and people ask the controller where
-"run --web" serves them. A role says what they may do: a viewer reads; an operator changes what
+		Short: "Manage who may use the controller, and for which hosts",
+		Long: `Creates, lists and withdraws the access of programs and people to a controller that
+"run --web" serves. A role says what they may do: a viewer reads; an operator changes what
 holds for a while; an admin changes what is signed, who is enrolled, and who may do what. With a
 selector a role holds for those hosts only.`,
 		Example: "  sluice-controller access create monitoring --role viewer\n  sluice-controller access list",
@@ -35,10 +35,10 @@ selector a role holds for those hosts only.`,
 func newAccessCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a token by which a program asks the controller",
-		Long: `Makes a token and prints it, on a line of its own. Commands take it by --token-file or
-SLUICE_TOKEN, other programs send it as "Authorization: Bearer TOKEN". The audit names who
-uses it as token:NAME. The controller keeps only its hash.
+		Short: "Create a token with which a program uses the controller",
+		Long: `Creates a token and prints it on a line of its own. Commands read it from --token-file or
+SLUICE_TOKEN; other programs send it as "Authorization: Bearer TOKEN". The audit names its
+user as token:NAME. The controller keeps only its hash.
 
 Nobody can give more than they have: at most their own role, for their own hosts.
 
@@ -108,10 +108,10 @@ func ofHosts(hosts string) string {
 func newAccessLink() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link USER",
-		Short: "Make a link by which a person logs in, once",
-		Long: `Makes a link by which a person logs in once, in a browser or by "sluice-controller login",
+		Short: "Create a link with which a person logs in once",
+		Long: `Creates a link with which a person logs in once, in a browser or by "sluice-controller login",
 and prints it. The audit names the person as user:USER. Without --role they may do what "access"
-in fleet.yaml gives to user:USER. Whoever uses the link first is logged in.
+in fleet.yaml grants to user:USER. Whoever uses the link first is logged in.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: `  sluice-controller access link erika@example.net
@@ -168,11 +168,11 @@ func createLink(cmd *cobra.Command, args []string) error {
 func newAccessList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List who may ask the controller",
-		Long: `Lists the tokens of programs, the sessions of people and the login links that are valid, or
-were in the last month, newest first, and when each was last used, which is recorded once an hour.
-The secrets are not kept anywhere. Where a person has no role here, "access" in fleet.yaml says
-what they may do.
+		Short: "List who may use the controller",
+		Long: `Lists the tokens of programs, the sessions of people and the login links that are valid or
+were valid in the last month, newest first, and when each was last used (recorded once an hour).
+The secrets are not kept anywhere. For a person without a role here, "access" in fleet.yaml
+says what they may do.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller access list\n  sluice-controller access list --json",
@@ -202,6 +202,6 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 }
 
 func newAccessWithdraw() *cobra.Command {
-	return newWithdraw("End what a program may ask, at once",
-		`Ends a token, a session or a link, at once.`, "sluice-controller access withdraw 0e8a3c51d9b2", "access list", (*api.Client).WithdrawAccess)
+	return newWithdraw("End the access of a program or a person, at once",
+		`Withdraws a token, a session or a link, at once.`, "sluice-controller access withdraw 0e8a3c51d9b2", "access list", (*api.Client).WithdrawAccess)
 }

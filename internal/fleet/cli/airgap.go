@@ -46,14 +46,14 @@ func newExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export FILE",
 		Short: "Write a signed bundle to one file, for a controller without a network",
-		Long: `Writes a bundle that was published here to FILE: what is signed, the policy and the
-contents of its lists. "import" gives it to another controller of the fleet, which
-no network leads to. The same bundle gives the same bytes. FILE holds no secret; hosts and
-controllers believe the signatures in it, and not where it came from.
+		Long: `Writes a bundle that was published here to FILE: the signed metadata, the policy and the
+contents of its lists. "import" sends it to another controller of the fleet, one without a
+network. The same bundle gives the same bytes. FILE holds no secret; hosts and controllers
+trust its signatures, not where it came from.
 
-It reads the controller's directory and database, whether the controller runs or not.
+It reads the controller's directory and database; the controller need not run.
 
-Exit status: 0 fine, 2 there is no such bundle, or FILE is there already.`,
+Exit status: 0 fine, 2 there is no such bundle, or FILE exists.`,
 		Example: "  sluice-controller export --bundle 12 bundle-12.sluice",
 		Args:    cobra.ExactArgs(1),
 		RunE:    onDatabase(exportBundle),
@@ -158,10 +158,10 @@ func blobsOf(ctx context.Context, s *store.Store, b trust.Bundle) ([]string, err
 func newImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Give the controller a bundle that was exported, and begin its roll-out",
-		Long: `Gives the controller what "export" has written, and begins the roll-out of the bundle as
-"publish" does: the controller verifies the signatures, and takes nothing that a host
-would refuse, such as a bundle older than what it knows.
+		Short: "Send the controller an exported bundle, and start its roll-out",
+		Long: `Sends the controller a file that "export" wrote, and starts the roll-out of its bundle as
+"publish" does. The controller verifies the signatures, and takes nothing that a host would
+refuse, such as a bundle older than one it knows.
 
 Exit status: 0 the roll-out has begun, 2 bad use, or it was refused.`,
 		Example: "  sluice-controller import bundle-12.sluice && sluice-controller rollout show",

@@ -20,9 +20,9 @@ func newAsk() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask",
 		Short: "Ask about packets, on a host of the fleet",
-		Long: `Asks what the policy in a repository does with packets on one host of the inventory,
-as "sluice explain" and "sluice query" do on that host. Nothing is sent and no host is
-contacted: all that is known of a host are its facts in the inventory.`,
+		Long: `Shows what the policy in a repository does with packets on one host of the inventory, as
+"sluice explain" and "sluice query" do on that host. Nothing is sent and no host is contacted:
+what is known of a host is its facts in the inventory.`,
 		Example: `  sluice-controller ask web-1 explain --src 203.0.113.9 --dport https
   sluice-controller ask db-1 query --allowed --service postgresql`,
 		Args: cobra.NoArgs,
@@ -83,10 +83,10 @@ func newAskExplain() *cobra.Command {
 	var everyRule bool
 	cmd := &cobra.Command{
 		Use:   "explain",
-		Short: "Say what a host's policy does with one packet, and why",
-		Long: `Says what the policy of a host of the inventory does with one packet, with the part
-and the line that decides. "sluice explain" has the words, and how what is not said of
-the packet is found. Lists are not downloaded, the copies are used.
+		Short: "Show what a host's policy does with one packet, and why",
+		Long: `Shows what the policy of a host of the inventory does with one packet, and the part and
+the line that decide. "sluice explain --help" has the flags, and the defaults of those that
+you leave out. Lists are not downloaded; the copies are used.
 
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, or whether it is
 depends on what is not known, 2 bad use, a bad policy, or a bug in Sluice.
@@ -130,10 +130,9 @@ func newAskQuery() *cobra.Command {
 	var asked answers.Query
 	cmd := &cobra.Command{
 		Use:   "query",
-		Short: "Say which packets a host's policy allows, all of them",
-		Long: `Says of all packets that fit what the policy of a host of the inventory does with
-them, as "sluice query" does, which has the words. Lists are not downloaded, the
-copies are used.
+		Short: "Show all packets that a host's policy allows",
+		Long: `Shows what the policy of a host of the inventory does with all packets that the flags
+describe, as "sluice query" does. Lists are not downloaded; the copies are used.
 
 Exit status: 0 fine, and with --allowed or --dropped: there are none; 1 there are
 some; 2 bad use or a bad policy.

@@ -19,12 +19,12 @@ import (
 )
 
 const auditHelp = `
-An entry is one line of JSON with a number, what was done, by whom, what it changed,
-and the SHA-256 of the entry before: none can be changed, dropped, put in or moved
-without the ones behind it.`
+An entry is one line of JSON: its number, what was done, who did it, what it changed, and
+the SHA-256 of the entry before. No entry can be changed, dropped, inserted or moved without
+changing all later ones.`
 
 const auditDatabase = auditHelp + `
-The command reads the database, whether a controller runs or not.
+The command reads the database; no controller need run.
 `
 
 func newAudit() *cobra.Command {
@@ -32,7 +32,7 @@ func newAudit() *cobra.Command {
 		Use:   "audit",
 		Short: "Show, verify and export who changed what in the fleet",
 		Long: `Lists, verifies and exports the audit of a fleet: an entry for each change of what
-hosts are to run, of who may enrol, and of what was signed.
+hosts should run, of who may enrol, and of what was signed.
 ` + auditHelp,
 		Example: "  sluice-controller audit list\n  sluice-controller audit verify\n  sluice-controller audit export > audit.jsonl",
 		Args:    cobra.NoArgs,
@@ -110,18 +110,18 @@ func newAuditVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]...",
 		Short: "Verify that no entry of the audit was changed, dropped or moved",
-		Long: `Reads the whole audit and says which entries were changed, dropped, put in or moved.
-Who can write to the database can write all entries anew, with hashes that fit, or
-restore an older copy: that shows against the head (SEQ:HASH) that this command printed
-once, and that the timestamps on the hosts hold: give it with --head. Of entries that
-"audit prune" has removed it reads the FILEs, in their order.
+		Long: `Reads the whole audit and shows which entries were changed, dropped, inserted or moved.
+Someone who can write to the database can rewrite all entries with matching hashes, or restore
+an older copy. To detect that, pass --head: a head (SEQ:HASH) that this command printed earlier,
+or that the timestamps on hosts hold. Entries that "audit prune" removed are read from the FILEs,
+in their order.
 ` + auditDatabase + `
-Exit status: 0 whole, 1 not what it was, 2 bad use, or the database cannot be read.`,
+Exit status: 0 intact, 1 changed, 2 bad use, or the database cannot be read.`,
 		Example: "  sluice-controller audit verify\n  sluice-controller audit verify --head 41:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    onDatabase(verifyAudit),
 	}
-	cmd.Flags().StringArray("head", nil, "`SEQ:HASH` that was kept elsewhere; may be given several times")
+	cmd.Flags().StringArray("head", nil, "`SEQ:HASH` that was kept elsewhere; repeatable")
 	return cmd
 }
 
@@ -165,8 +165,8 @@ func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, args [
 func newAuditExport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write the audit, a line of JSON an entry",
-		Long: `Writes the audit to standard output, a line of JSON an entry, with --json too. The hash
+		Short: "Write the audit, one line of JSON for each entry",
+		Long: `Writes the audit to standard output, one line of JSON for each entry, with --json too. The hash
 of an entry is the SHA-256 of its line without the key "hash", so that any program can
 verify it:
 
@@ -195,6 +195,6 @@ Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
 			return errors.Join(err, buffered.Flush())
 		}),
 	}
-	cmd.Flags().Int64("after", 0, "leave out the entries up to `SEQ`")
+	cmd.Flags().Int64("after", 0, "skip the entries up to `SEQ`")
 	return cmd
 }

@@ -21,17 +21,17 @@ func newAuditPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune FILE",
 		Short: "Move the oldest entries of the audit to a file",
-		Long: `Writes the entries up to --upto to FILE, as "audit export" does, and removes them from the
-database when FILE is whole and was read back. An entry says that they were removed and
-names the last of them, so the audit stays verifiable: by itself from there on, and with
-all such files from its beginning (audit verify FILE...).
+		Long: `Writes the entries up to --upto to FILE, as "audit export" does, reads FILE back, and then
+removes them from the database. A new entry records this and names the last one removed, so
+the audit can still be verified: from there on by itself, and from its beginning with all such
+files (audit verify FILE...).
 ` + auditDatabase + `
 Exit status: 0 fine, 2 nothing was removed.`,
 		Example: "  sluice-controller audit prune --upto 100000 audit-2026.jsonl\n  sluice-controller audit verify audit-2026.jsonl",
 		Args:    cobra.ExactArgs(1),
 		RunE:    onDatabase(pruneAudit),
 	}
-	cmd.Flags().Int64("upto", 0, "the last `SEQ` that is removed")
+	cmd.Flags().Int64("upto", 0, "remove the entries up to `SEQ`")
 	command.Must(cmd.MarkFlagRequired("upto"))
 	return cmd
 }

@@ -49,28 +49,28 @@ type backedUp struct {
 func newBackup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write what a controller has to one file, while it runs",
-		Long: `Writes the database, as it is at one moment, to FILE: hosts and their keys, tokens (as
-hashes), signed bundles with their files, roll-outs and the audit. The controller goes on.
-Both kinds of databases give the same file, and "restore" puts it into either.
+		Short: "Back a controller up to one file, while it runs",
+		Long: `Writes a snapshot of the database to FILE: hosts and their keys, tokens (as hashes), signed
+bundles with their files, roll-outs and the audit. The controller keeps running. Both kinds of
+database give the same file, and "restore" puts it into either.
 
-The private keys of the controller are not in it, and it needs a directory that has them
-to be of use; so keep one copy of the directory. With --keys the file has all of the
-directory: who reads it can pose as the controller. --recipient encrypts the file by age
-to a public key, so that a machine can write backups which it cannot read.
+The controller's private keys are not in FILE, and a restored database needs them: keep a copy
+of the controller's directory. With --keys FILE has the whole directory: whoever reads it can
+pose as the controller. --recipient encrypts FILE with age to a public key, so that a machine
+can write backups that it cannot read.
 
-FILE appears when it is whole and has been read back; nothing is written over. Until then a
-copy of the database is in the controller's directory, or beside FILE. The audit
-is verified: where it is not what it was, the file is written all the same.
+FILE appears once it is complete and has been read back; no file is overwritten. Until then a
+copy of the database is in the controller's directory, or in that of FILE. The audit is
+verified; if it was changed, FILE is written all the same.
 
-Exit status: 0 fine, 1 written, but the audit is not what it was, 2 nothing was written.`,
+Exit status: 0 fine, 1 written, but the audit was changed, 2 nothing was written.`,
 		Example: "  sluice-controller backup fleet-$(date +%F).backup\n  sluice-controller backup --keys --recipient age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z fleet.backup",
 		Args:    cobra.ExactArgs(1),
 		RunE:    onDatabase(backUp),
 	}
 	addDatabase(cmd)
-	cmd.Flags().Bool("keys", false, "put the files of the controller's directory into it, private keys among them")
-	cmd.Flags().StringArray("recipient", nil, "encrypt it to `KEY`, a public key of age (age1…); may be given several times")
+	cmd.Flags().Bool("keys", false, "include the controller's directory, with its private keys")
+	cmd.Flags().StringArray("recipient", nil, "encrypt it to `KEY`, an age public key (age1…); repeatable")
 	return cmd
 }
 

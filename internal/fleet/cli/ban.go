@@ -22,29 +22,29 @@ import (
 const holdsAtOnce = 10_000
 
 const livingHelp = `
-The controller answers once it is on disk; hosts hear of it within half a second, and those that
-were away when they come back. With --wait the command ends when every host of the
-selection that is online has it in its kernel, which was read back, and asks it. What ends the
-command before changes nothing of it. Where fleet.yaml has a second person approve it ("approve"),
-nothing holds before; --wait waits for that too.`
+The controller answers once it is on disk; hosts get it within half a second, and hosts that
+are offline when they come back. With --wait the command ends when every online host of the
+selection has read it back from its kernel, with a rule that uses it. Interrupting the command
+changes nothing. Where fleet.yaml requires a second person ("approve"), nothing takes effect
+before they approve; --wait waits for that too.`
 
 func newBan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ban [ADDRESS|PREFIX|RANGE|-]...",
 		Short: "Ban addresses on hosts at once, without a new bundle",
 		Long: `Drops packets from and to addresses, prefixes and ranges, on all hosts or on those of a
-selector, within what fleet.yaml of the newest bundle allows ("bans"): how many, how wide
-and for how long. Hosts hold themselves to that too. A second ban of the same, for the same
-selector, takes the place of the first. A host's own bans stand beside those of the fleet.
+selector. fleet.yaml of the newest bundle sets the limits ("bans"): how many, how wide and for
+how long; hosts enforce them too. A second ban of the same addresses for the same selector
+replaces the first. A host's own bans hold as well as those of the fleet.
 ` + livingHelp + `
 
-They are arguments, or lines of standard input, for "-" or where nothing is named and
-standard input is no terminal, as of "sluice ban": one address, prefix or range a line, then
-"for" and a time, a reason, and remarks behind #. --for and --message hold for what has none
-of its own; without a time a ban holds as long as fleet.yaml allows.
+What to ban is given as arguments, or on standard input: for "-", or without arguments when
+standard input is no terminal. As with "sluice ban", a line has one address, prefix or range,
+then optionally "for" and a time, and a reason; # starts a comment. --for and --message apply to
+lines without their own. Without a time a ban lasts as long as fleet.yaml allows.
 
-Exit status: 0 banned, with --wait enforced on each host of the selection that is online, 1
-some was refused, waits for approval, or a host does not enforce it, 2 bad use, or it failed.`,
+Exit status: 0 banned, with --wait enforced on each online host of the selection, 1 some were
+refused, wait for approval, or a host does not enforce them, 2 bad use, or it failed.`,
 		Example: `  sluice-controller ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords" --wait
   sluice-controller ban 198.51.100.0/24 --hosts "role=web and env=prod" --for 1d
   sluice-controller ban - --for 1d < scanners.txt`,
@@ -66,7 +66,7 @@ some was refused, waits for approval, or a host does not enforce it, 2 bad use, 
 		},
 	}
 	addHolding(cmd)
-	cmd.Flags().Bool("keep-longer", false, "leave a ban of the same that holds longer as it is")
+	cmd.Flags().Bool("keep-longer", false, "keep an existing ban of the same addresses that lasts longer")
 	return cmd
 }
 
@@ -74,14 +74,14 @@ func newAllow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow ADDRESS|PREFIX|RANGE [SERVICE]",
 		Short: "Let an address in on hosts at once, without a new bundle",
-		Long: `Lets an address, prefix or range in to a service, or to all, on all hosts or on those of a
-selector, before the rules of their policies, as "sluice allow" does on one: within what
-fleet.yaml of the newest bundle allows ("exceptions"), to which hosts hold themselves too.
-Bans come first. It ends by its time, which has to be given, also where no controller is left.
+		Long: `Lets an address, prefix or range in to a service, or to all services, before the rules of the
+policy, as "sluice allow" does on one host; on all hosts, or on those of a selector. fleet.yaml
+of the newest bundle sets the limits ("exceptions"), which hosts enforce too. Bans come first.
+--for is required: hosts end the allow at its time, with or without a controller.
 ` + livingHelp + `
 
-Exit status: 0 let in, with --wait on each host of the selection that is online, 1 it was
-refused, waits for approval, or a host does not do it, 2 bad use, or it failed.`,
+Exit status: 0 let in, with --wait on each online host of the selection, 1 it was refused,
+waits for approval, or a host does not enforce it, 2 bad use, or it failed.`,
 		Example: `  sluice-controller allow 203.0.113.7 ssh --for 2h -m "ticket 4711" --hosts role=db --wait`,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,10 +102,10 @@ refused, waits for approval, or a host does not do it, 2 bad use, or it failed.`
 
 func addHolding(cmd *cobra.Command) {
 	addController(cmd)
-	command.AddTime(cmd.Flags(), "for", 0, "end it by itself after `TIME`")
-	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` that hosts show")
-	cmd.Flags().String("hosts", "", "only on the hosts of a `SELECTOR`")
-	cmd.Flags().Bool("wait", false, "wait until each host that is online has it in its kernel")
+	command.AddTime(cmd.Flags(), "for", 0, "end it after `TIME`")
+	cmd.Flags().StringP("message", "m", "", "the `REASON`, which hosts show")
+	cmd.Flags().String("hosts", "", "only on hosts that `SELECTOR` matches")
+	cmd.Flags().Bool("wait", false, "wait until each online host has it in its kernel")
 }
 
 // holdsOf is a request without its entries.

@@ -27,14 +27,12 @@ func newUnban() *cobra.Command {
 		Use:   "unban [ADDRESS|PREFIX|RANGE|-]...",
 		Short: "Lift bans of the fleet",
 		Long: `Lifts the bans of the fleet that lie within addresses, prefixes and ranges;
-"sluice-controller unban 0.0.0.0/0 ::/0" lifts every one. With --hosts only those are lifted
-that were made for this selector. A host's own bans stay. With --wait the command ends when
-every host that is online has read its kernel back without them.
+"sluice-controller unban 0.0.0.0/0 ::/0" lifts all. --hosts lifts only those made for this
+selector. A host's own bans stay. With --wait the command ends when every online host has read
+its kernel back without them. Arguments and standard input are read as by "ban".
 
-What is lifted is read as by "ban".
-
-Exit status: 0 lifted, with --wait on each host that is online; 1 some of it or all was not
-banned and the rest is lifted, or a host has not lifted it; 2 bad use, or it failed.`,
+Exit status: 0 lifted, with --wait on each online host; 1 some or all were not banned (the rest
+is lifted), or a host has not lifted them; 2 bad use, or it failed.`,
 		Example: "  sluice-controller unban 203.0.113.7 -m 'it was us'\n  sluice-controller unban 0.0.0.0/0 ::/0 --hosts role=web",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,11 +55,11 @@ func newDisallow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disallow ADDRESS|PREFIX|RANGE [SERVICE]",
 		Short: "Lift what \"allow\" let in",
-		Long: `Lifts what the fleet lets in within an address, a prefix or a range: that for one service,
-or without SERVICE all. Connections that began under it go on.
+		Long: `Lifts the allows of the fleet that lie within an address, a prefix or a range: those for
+SERVICE, or without SERVICE all. Connections that they admitted continue.
 
-Exit status: 0 lifted, with --wait on each host that is online; 1 it was not let in, or a host
-has not lifted it; 2 bad use, or it failed.`,
+Exit status: 0 lifted, with --wait on each online host; 1 there was none, or a host has not
+lifted it; 2 bad use, or it failed.`,
 		Example: "  sluice-controller disallow 203.0.113.7 ssh",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,9 +76,9 @@ has not lifted it; 2 bad use, or it failed.`,
 
 func addLifting(cmd *cobra.Command) {
 	addController(cmd)
-	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` for the audit")
-	cmd.Flags().String("hosts", "", "what was made for this `SELECTOR` alone")
-	cmd.Flags().Bool("wait", false, "wait until each host that is online has it lifted in its kernel")
+	cmd.Flags().StringP("message", "m", "", "the `REASON`, for the audit")
+	cmd.Flags().String("hosts", "", "only what was made for exactly this `SELECTOR`")
+	cmd.Flags().Bool("wait", false, "wait until each online host has lifted it in its kernel")
 }
 
 // liftedJSON is what unban and disallow print with --json.
@@ -151,20 +149,20 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 func newBans() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bans [ID|ADDRESS|PREFIX|RANGE]",
-		Short: "List the bans of the fleet: until when, by whom, why, proved on how many hosts",
-		Long: `Lists the bans of the fleet that hold, by address: on which hosts, until when, on how many of
-how many it is proved, who banned it, when and why. With the ID of one, which stands first
-in its row, it says of each host
+		Short: "List the bans of the fleet, and on how many hosts each is proved",
+		Long: `Lists the bans of the fleet in effect, by address: on which hosts, until when, on how many of
+them each is proved, who made it, when and why. With an ID, the first column, it shows for
+each host
 
-  proved    its kernel was read back: it has the ban, and a rule asks it
-  refused   it would not take it, and why
-  waiting   it has it, and enforces none; why
+  proved    its kernel was read back: it has the ban, and a rule uses it
+  refused   it refused the ban, and why
+  waiting   it has the ban and does not enforce it, and why
   pending   it has not answered yet
-  offline   nobody hears it; it gets the ban when it is back
-  unable    its sluice is older than bans of a fleet
+  offline   it is not connected; it gets the ban when it is back
+  unable    its sluice is too old for bans of a fleet
 
-Exit status: 0 listed, with an ID: proved on each host that is online; 1 not on each; 2 bad
-use, there is none of this ID, or no controller answers.`,
+Exit status: 0 listed, with an ID: proved on each online host; 1 not on each; 2 bad use, no
+such ID, or no controller answers.`,
 		Example: "  sluice-controller bans\n  sluice-controller bans 203.0.113.0/24\n  sluice-controller bans --json | jq -r '.[] | select(.proved < .of) | .id'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -178,12 +176,12 @@ use, there is none of this ID, or no controller answers.`,
 func newAllows() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allows [ID|ADDRESS|PREFIX|RANGE]",
-		Short: "List whom the fleet lets in by command: until when, by whom, why, on how many hosts",
-		Long: `Lists what "allow" let in and that holds, as "bans" lists bans; with the ID of one, of each
-host whether it is proved there.
+		Short: "List the addresses that the fleet lets in by command, and where",
+		Long: `Lists the allows in effect, as "bans" lists bans: until when, who made them, why, and on how
+many hosts each is proved. With an ID it shows whether that one is proved, for each host.
 
-Exit status: 0 listed, with an ID: proved on each host that is online; 1 not on each; 2 bad
-use, there is none of this ID, or no controller answers.`,
+Exit status: 0 listed, with an ID: proved on each online host; 1 not on each; 2 bad use, no
+such ID, or no controller answers.`,
 		Example: "  sluice-controller allows\n  sluice-controller allows --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,18 +18,18 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Find what is wrong with the policy of a fleet, for all hosts",
 		Long: `Checks the policy of every host of the inventory, and changes nothing. First the text
-of fleet.yaml and all parts, then what they say together for each class of hosts:
+of fleet.yaml and all parts, then what they mean together for each class of hosts:
 everything that "sluice check" looks for, whether it compiles, and whether what the
-parts expect is so for all packets.
+parts expect holds for all packets.
 
-A class is hosts with the same parts whose facts differ in nothing that the policy
-can tell apart, so that what holds for one of them holds for all; addresses of a host
-count by the sets, zones and networks that they are in. Classes are called by how
-many hosts they are and by what labels these have in common.
+A class is a group of hosts with the same parts, whose facts differ in nothing that the policy
+can distinguish: what holds for one of them holds for all. Addresses of a host count by the
+sets, zones and networks that they are in. A class is named by the number of its hosts and
+the labels that they have in common.
 
-A host that no part selects is an error, a part that selects no host is a warning.
+A host that no part selects is an error; a part that selects no host is a warning.
 
-Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
+Exit status: 0 fine, or notes only; 1 warnings; 2 errors, or bad use.
 ` + repositoryFiles,
 		Example: `  sluice-controller check
   sluice-controller check --repository /srv/fleet --json`,

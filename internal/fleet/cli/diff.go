@@ -23,15 +23,15 @@ func newDiff() *cobra.Command {
 	var markdown bool
 	cmd := &cobra.Command{
 		Use:   "diff --base REVISION",
-		Short: "Say what a change opens and closes, on which hosts",
-		Long: `Compares the policy of each host as it was in a revision of git with what is in the
-folder now, by what both mean: which packets are allowed that were not, and the other
-way round, as "sluice diff" does, for all packets. It is shown by classes of hosts,
-and once for those that change alike. The inventory of the revision says which hosts
-there were, and what sets held; facts are those of now. Lists are not downloaded.
+		Short: "Show what a change opens and closes, on which hosts",
+		Long: `Compares the policy of each host in a git revision with the one in the folder now, by what
+they mean: which packets are now allowed that were not, and the reverse, as "sluice diff" does,
+for all packets. It prints classes of hosts, and those that change alike only once. Hosts
+and the contents of sets come from the inventory of each side; facts are today's. Lists are
+not downloaded.
 
-With --markdown the output is for a comment on a pull request, with an example and
-the deciding lines of each difference. --json has these too.
+With --markdown the output suits a comment on a pull request, with an example and the
+deciding lines of each difference. --json has these too.
 
 Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
 ` + repositoryFiles,

@@ -23,15 +23,15 @@ func newDraft() *cobra.Command {
 		Short: "List the drafts that people have saved, and take one into the repository",
 		Long: `Lists the drafts of the policy that the controller keeps, the newest first. With an ID it shows
 how the draft changes the files of the repository, and what that opens and closes, on which
-hosts of the inventory: found here, whatever the controller said of it. The ID is a hash of the
-content, so that what is shown is what was saved.
+hosts of the inventory: computed here, whatever the controller reports. The ID is a hash of the
+content, so what is shown is what was saved.
 
-With --roll-out the controller signs it, and the roll-out begins, where fleet.yaml says signing:
-controller and the controller was started with --sign-in.
+With --roll-out the controller signs it and starts the roll-out, if fleet.yaml says
+signing: controller and the controller was started with --sign-in.
 
 With --into the files are written into a repository, where "check", "sign" and git find them.
-A file that is another one there than in the bundle on which the draft was made is left alone,
-and so is the rest, unless --force is given. "sign ID" does both at once.
+If a file there differs from the bundle on which the draft was made, nothing is written, unless
+--force is given. "sign ID" writes and signs in one step.
 
 Exit status: 0 fine, 2 bad use, an error in the draft, or no controller answers.
 ` + repositoryFiles,
@@ -42,8 +42,8 @@ Exit status: 0 fine, 2 bad use, an error in the draft, or no controller answers.
 	addController(cmd)
 	addRepository(cmd.Flags())
 	cmd.Flags().String("into", "", "write the files into the repository `DIR`")
-	cmd.Flags().Bool("roll-out", false, "have the controller sign it and roll it out, where fleet.yaml says signing: controller")
-	cmd.Flags().Bool("force", false, "overwrite files that were changed meanwhile")
+	cmd.Flags().Bool("roll-out", false, "have the controller sign it and roll it out, if fleet.yaml says signing: controller")
+	cmd.Flags().Bool("force", false, "overwrite files that have changed since")
 	command.Must(cmd.MarkFlagDirname("into"))
 	cmd.MarkFlagsMutuallyExclusive("into", "repository")
 	cmd.MarkFlagsMutuallyExclusive("into", "roll-out")

@@ -15,11 +15,12 @@ import (
 func newEvents() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Tell what changes in the fleet, as it does",
-		Long: `Tells what changes from now on until it is stopped, a line an event: states of hosts (host,
-host-gone), roll-outs (rollout), that there are other bans and allows (bans), and notices that
-begin and end (notice). With reset something may have been missed: it comes first, and where
-the connection was slow. With --json each line is a JSON value; --after goes on behind an event that was told of.
+		Short: "Print what changes in the fleet, as it happens",
+		Long: `Prints what changes from now on, one line for each event, until it is stopped: states of hosts
+(host, host-gone), roll-outs (rollout), changes of bans and allows (bans), and notices that
+begin and end (notice). "reset" means that events may have been missed: it comes first, and
+after a connection was too slow. With --json each line is a JSON value; --after resumes after
+an event that was printed before.
 
 Exit status: 0 it was stopped, or the controller ends; 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller events\n  sluice-controller events --json | jq 'select(.event == \"host\").data.state'",
@@ -43,6 +44,6 @@ Exit status: 0 it was stopped, or the controller ends; 2 bad use, or no controll
 		},
 	}
 	addController(cmd)
-	cmd.Flags().String("after", "", "go on behind the event `ID`, where it is kept")
+	cmd.Flags().String("after", "", "resume after the event `ID`, if it is still kept")
 	return cmd
 }

@@ -20,10 +20,10 @@ import (
 func newGuest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guest",
-		Short: "Make, move, list and remove the machines on hosts",
+		Short: "Create, move, list and remove the machines on hosts",
 		Long: `Guests are the machines on the hosts of the fleet. Sets by guests hold their addresses, and
-parts with "guests:" hold each to its own. What is said here needs no signature of the policy
-keys: the controller's live key signs it, within what the policy allows it.`,
+parts with "guests:" restrict each to its own. Changes here need no signature of the policy
+keys: the controller's live key signs them, within what the policy allows.`,
 		Args: cobra.NoArgs,
 		RunE: help,
 	}
@@ -34,7 +34,7 @@ keys: the controller's live key signs it, within what the policy allows it.`,
 func newGuestPut() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put GUEST [NAME=VALUE...]",
-		Short: "Make a guest, change it, or move it to another host",
+		Short: "Create a guest, change it, or move it to another host",
 		Long: `Says where a guest is and which labels it has, replacing all that was said before. A guest that
 moves to another host also stays where it was until the new host has proved it.
 
@@ -47,7 +47,7 @@ may have one of them, or its interface. The interface is in the host's own netwo
 with --netns in another one, which the host's agent must serve ("namespaces" in agent.yaml);
 parts with "enforce: namespace" are in force there.
 
-Exit status: 0 the fleet has it, "guest show" says where it is proved; 2 bad use, it is
+Exit status: 0 the fleet has it ("guest show" shows where it is proved); 2 bad use, it is
 refused, or no controller answers.`,
 		Example: `  sluice-controller guest put vm-1 app=api --host hv-1 --interface tap0 --address 10.30.0.5
   sluice-controller guest put vm-2 app=api --host hv-1 --netns qrouter-7 --interface tap0 --address 10.30.0.6
@@ -56,12 +56,12 @@ refused, or no controller answers.`,
 		RunE: putGuest,
 	}
 	addController(cmd)
-	cmd.Flags().String("host", "", "the `HOST` that it is on")
-	cmd.Flags().String("interface", "", "the `INTERFACE` of the host by which it comes")
+	cmd.Flags().String("host", "", "put it on `HOST`")
+	cmd.Flags().String("interface", "", "the host's `INTERFACE` that leads to it")
 	cmd.Flags().String("netns", "", "the network `NAMESPACE` of the host that the interface is in")
-	cmd.Flags().StringSlice("address", nil, "an `ADDRESS` of its own; several times, or with commas")
-	cmd.Flags().StringSlice("public", nil, "an `ADDRESS` that leads to it from outside")
-	cmd.Flags().String("rules", "", "the `FILE` of its owner's rules, - for standard input")
+	cmd.Flags().StringSlice("address", nil, "its `ADDRESS`; repeatable, or with commas")
+	cmd.Flags().StringSlice("public", nil, "an `ADDRESS` that reaches it from outside; repeatable, or with commas")
+	cmd.Flags().String("rules", "", "`FILE` of its owner's rules, - for standard input")
 	for _, name := range []string{"host", "interface", "address"} {
 		command.Must(cmd.MarkFlagRequired(name))
 	}
@@ -140,15 +140,15 @@ Exit status: 0 all of them are proved, 1 some are not, 2 bad use, or no controll
 		},
 	}
 	addController(cmd)
-	cmd.Flags().String("host", "", "those on `HOST` alone")
+	cmd.Flags().String("host", "", "only those on `HOST`")
 	return cmd
 }
 
 func newGuestShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show GUEST",
-		Short: "Say where a guest is, and whether that is proved",
-		Long: `Says where a guest is, and which of the hosts concerned have not yet proved its current state.
+		Short: "Show where a guest is, and whether that is proved",
+		Long: `Shows where a guest is, and which of the hosts concerned have not yet proved its current state.
 
 Exit status: 0 it is proved, 1 it is not, 2 bad use, there is no such guest, or no
 controller answers.`,
@@ -169,10 +169,10 @@ controller answers.`,
 func newGuestRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove GUEST",
-		Short: "Forget a guest",
-		Long: `Forgets a guest: it is in no set any more, and another guest may have its addresses.
+		Short: "Remove a guest",
+		Long: `Removes a guest: it is no longer in any set, and another guest may have its addresses.
 
-Exit status: 0 it is forgotten, 2 bad use, there is no such guest, or no controller answers.`,
+Exit status: 0 removed, 2 bad use, there is no such guest, or no controller answers.`,
 		Example: "  sluice-controller guest remove vm-1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

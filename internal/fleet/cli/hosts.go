@@ -19,7 +19,7 @@ import (
 func newHosts() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hosts [SELECTOR]",
-		Short: "Say which policy is proved on which host, and why not",
+		Short: "Show which policy is proved on each host, and why one is not",
 		Long: `Lists the hosts of the fleet, or those whose labels a selector matches: the bundle that
 each runs and the one that it should run, and since when. A host is
 

@@ -24,21 +24,20 @@ func newInit() *cobra.Command {
 	var open bool
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Begin a fleet: its keys, its certification authority, a first policy",
-		Long: `Begins a fleet. It makes
+		Short: "Create a fleet: its keys, its certificate authority, a first policy",
+		Long: `Creates a fleet. It makes
 
-  - fleet.yaml, a first part, and trust/, which belong into version control;
-  - key files for the operators: root keys, which say what all other keys are; a key
-    that signs policies; the key of the certification authority. They are encrypted by
-    a passphrase with age, and none of them is ever needed on a controller;
-  - the folder of a controller, with the keys that it uses by itself: with them it can
-    say which signed policy is the newest, and give certificates to hosts. It can sign
-    no policy.
+  - fleet.yaml, a first part, and trust/, which belong in version control;
+  - key files for the operators: root keys, which name all other keys; a key that signs
+    policies; the key of the certificate authority. age encrypts them with a passphrase, and
+    none of them is ever needed on a controller;
+  - the directory of a controller, with the keys that it uses: with them it can state which
+    signed policy is the newest, and issue certificates to hosts. It cannot sign a policy.
 
-What no flag says is asked for at the terminal. Nothing is written over.
+It asks at the terminal for what no flag gives. It overwrites no file.
 ` + passphraseHelp + `
 
-Exit status: 0 fine, 2 bad use, or a file is there already.`,
+Exit status: 0 fine, 2 bad use, or a file exists already.`,
 		Example: `  sluice-controller init
   sluice-controller init --fleet example.net --keys ~/fleet-keys --dir ./controller
   sluice-controller init --fleet example.net --keys ~/fleet-keys --dir ./controller \
@@ -81,11 +80,11 @@ Exit status: 0 fine, 2 bad use, or a file is there already.`,
 	flags.StringVar(&o.Repository, "repository", ".", "`DIR` for fleet.yaml, its parts and trust/")
 	flags.StringVar(&o.Fleet, "fleet", "", "`NAME` of the fleet, such as a domain: example.net")
 	flags.StringVar(&o.Keys, "keys", "", "`DIR` for the operators' key files")
-	flags.StringVar(&o.Controller, "dir", "", "`DIR` for what the controller has (it looks in "+defaultControllerDir+")")
+	flags.StringVar(&o.Controller, "dir", "", "`DIR` for the controller's files (\"run\" reads "+defaultControllerDir+" by default)")
 	flags.IntVar(&o.RootKeys, "root-keys", 3, "make `N` root keys")
-	flags.IntVar(&o.RootThreshold, "root-threshold", 2, "have `N` root keys sign root.json")
-	flags.StringArrayVar(&policyKeys, "policy-key", nil, "let the key of this public key `FILE` (ssh-ed25519) sign policies, and make none; may be given several times")
-	flags.IntVar(&o.PolicyThreshold, "policy-threshold", 1, "have `N` of those keys sign each policy")
+	flags.IntVar(&o.RootThreshold, "root-threshold", 2, "require the signatures of `N` root keys on root.json")
+	flags.StringArrayVar(&policyKeys, "policy-key", nil, "let the key in the public key `FILE` (ssh-ed25519) sign policies, and make none; repeatable")
+	flags.IntVar(&o.PolicyThreshold, "policy-threshold", 1, "require the signatures of `N` of those keys on each policy")
 	flags.BoolVar(&open, "no-passphrase", false, "leave key files unencrypted, for a secret store that encrypts them itself")
 	for _, name := range []string{"repository", "keys", "dir"} {
 		command.Must(cmd.MarkFlagDirname(name))

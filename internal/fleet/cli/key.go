@@ -22,9 +22,9 @@ func newKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "List the keys of a fleet, replace one, renew root.json",
-		Long: `Works on the keys that trust/root.json names. A new root.json is in force when enough
-root keys have signed it; where the holders are apart, each runs "key sign" on the
-repository after the other. Hosts follow from whatever version they know.`,
+		Long: `Manages the keys that trust/root.json names. A new root.json is in force once enough root
+keys have signed it; holders in different places run "key sign" on the repository, one after
+another. Hosts follow from whichever version they know.`,
 		Example: "  sluice-controller key list\n  sluice-controller key rotate policy --keys ~/fleet-keys --key root-1.age --key root-2.age",
 		Args:    cobra.NoArgs,
 		RunE:    help,
@@ -78,8 +78,8 @@ type listedRole struct {
 func newKeyList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
-		Short:   "List which keys root.json names, and for what",
-		Long:    "Lists which keys root.json names for each role, and how many of them must sign.\nKeys go by the first 16 digits of their ids.\n\nExit status: 0 fine, 2 there is no fleet, or trust/ is damaged.",
+		Short:   "List the keys that root.json names, by role",
+		Long:    "Lists the keys that root.json names for each role, and how many of them must sign. Keys are\nshown by the first 16 digits of their ids.\n\nExit status: 0 fine, 2 there is no fleet, or trust/ is damaged.",
 		Example: "  sluice-controller key list --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -127,20 +127,20 @@ func newKeyRotate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate ROLE",
 		Short: "Replace a key: root, policy, snapshot, timestamp, live or ca",
-		Long: `Replaces the keys of a role by a new one, or the one that --drop names. What the old
-key signs counts for nothing from then on.
+		Long: `Replaces the keys of a role, or the one that --drop names, with a new one. From then on
+the old key's signatures count for nothing.
 
-The new key of root or policy is made as a file in --keys, or is the one of --new. After
-the key of policies was replaced, "sluice-controller sign" with the new one signs the
-list of bundles anew. The new key of snapshot, timestamp or live is made in the folder
-of the controller, which takes it up with the next publish. Where there is no such folder
-any more, it begins one: see docs/how-to/recover.md.
+A new root or policy key is made as a file in --keys, or is the one of --new. After a policy
+key was replaced, "sluice-controller sign" with the new one signs the list of bundles again. A
+new snapshot, timestamp or live key is made in the controller's directory, and the controller
+uses it from the next publish on. If that directory is lost, this command makes a new one: see
+docs/how-to/recover.md.
 
-ca replaces the controller's own certification authority, by the offline key that
---ca-key names, and needs no root key: hosts renew their certificates as they end.
+"rotate ca" replaces the controller's own certificate authority with the offline key that
+--ca-key names, and needs no root key: hosts renew their certificates as they expire.
 ` + passphraseHelp + `
 
-Exit status: 0 replaced; 1 replaced once more root keys have signed; 2 bad use.`,
+Exit status: 0 replaced; 1 more root keys must sign; 2 bad use.`,
 		Example: `  sluice-controller key rotate policy --keys ~/fleet-keys --key root-1.age --key root-2.age
   sluice-controller key rotate root --drop 0f3a51c2 --keys . --key root-2.age --key root-3.age
   sluice-controller key rotate timestamp --dir ./controller --key root-1.age --key root-2.age
@@ -151,11 +151,11 @@ Exit status: 0 replaced; 1 replaced once more root keys have signed; 2 bad use.`
 	}
 	addKeys(cmd)
 	flags := cmd.Flags()
-	flags.String("drop", "", "replace the `KEY` alone, by the beginning of its id")
-	flags.String("new", "", "let the key of this public key `FILE` (ssh-ed25519) be the new one")
+	flags.String("drop", "", "replace only `KEY`, given by the beginning of its id")
+	flags.String("new", "", "use the key in the public key `FILE` (ssh-ed25519) as the new one")
 	flags.String("keys", "", "`DIR` for the file of the new key")
 	flags.String("dir", "", "`DIR` of the controller, for keys that it has")
-	flags.String("ca-key", "", "`FILE` of the offline certification authority's key")
+	flags.String("ca-key", "", "`FILE` of the offline certificate authority's key")
 	flags.Bool("no-passphrase", false, "leave the new key file unencrypted")
 	for _, name := range []string{"keys", "dir"} {
 		command.Must(cmd.MarkFlagDirname(name))
@@ -299,8 +299,8 @@ func rotateCA(cmd *cobra.Command, r *trust.Repository) error {
 func newKeyRenew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "renew",
-		Short:   "Sign root.json anew, for two more years",
-		Long:    "Signs root.json anew with the keys that it names, for two more years. After its end no\npolicy changes; none is unloaded.\n" + passphraseHelp + "\n\nExit status: 0 renewed; 1 renewed once more root keys have signed; 2 bad use.",
+		Short:   "Sign root.json again, for two more years",
+		Long:    "Signs root.json again with the same keys, for two more years. Once it has expired no policy\ncan change; hosts keep the one that they run.\n" + passphraseHelp + "\n\nExit status: 0 renewed; 1 more root keys must sign; 2 bad use.",
 		Example: "  sluice-controller key renew --key root-1.age --key root-2.age",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -317,7 +317,7 @@ func newKeySign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "sign",
 		Short:   "Add the signature of a root key to a new root.json",
-		Long:    "Adds the signature of a root key to the new root.json that another holder has made.\n" + passphraseHelp + "\n\nExit status: 0 it is in force; 1 signatures are missing still; 2 none is waiting, or bad\nuse.",
+		Long:    "Adds the signature of a root key to a new root.json that another holder has made.\n" + passphraseHelp + "\n\nExit status: 0 it is in force; 1 signatures are still missing; 2 none is waiting, or bad\nuse.",
 		Example: "  sluice-controller key sign --key root-2.age",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -22,8 +22,8 @@ import (
 // passphraseFile names the file of the passphrase of key files, for scripts.
 const passphraseFile = "SLUICE_PASSPHRASE_FILE"
 
-const passphraseHelp = `The passphrase of key files is asked for, or is the first line of the file that the
-environment's SLUICE_PASSPHRASE_FILE names.`
+const passphraseHelp = `The passphrase of key files is asked for, or read from the first line of the file that
+SLUICE_PASSPHRASE_FILE in the environment names.`
 
 // theTerminal is where somebody can be asked, whatever becomes of the output.
 func theTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR, 0) }
@@ -129,7 +129,7 @@ func ask(prompt, offered string) (string, error) {
 
 // addKeys gives a command the flag that names key files.
 func addKeys(cmd *cobra.Command) {
-	cmd.Flags().StringArray("key", nil, "sign with the key of `FILE`, - for standard input; may be given several times (default: the keys in the ssh-agent)")
+	cmd.Flags().StringArray("key", nil, "sign with the key in `FILE`, - for standard input; repeatable (default: the keys in the ssh-agent)")
 	command.Must(cmd.MarkFlagFilename("key"))
 }
 

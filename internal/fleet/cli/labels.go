@@ -27,8 +27,8 @@ func newSignLabels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "labels HOST NAME=VALUE...",
 		Short: "Sign an order that gives a host other labels",
-		Long: `Signs that a host has these labels from now on, replacing all that it had. Only the policy keys
-may say so, since labels select parts. "publish labels" sends the order to the host, which takes
+		Long: `Signs that a host has these labels from now on, replacing all that it had. This takes a policy
+key, since labels select parts. "publish labels" sends the order to the host, which takes
 it for 90 days, and only if it is newer than the last one it took. To go back, sign the earlier
 labels again.
 
@@ -37,7 +37,7 @@ change opens and closes on all hosts, as "diff" does: sets by hosts change with 
 then finds an error, nothing is signed. The inventory itself is not changed.
 ` + passphraseHelp + `
 
-Exit status: 0 signed; 1 signed, and signatures of others are missing; 2 an error in a
+Exit status: 0 signed; 1 signed, but signatures of others are missing; 2 an error in a
 policy, a wrong key, or bad use.
 ` + repositoryFiles + ` And trust/labels/.`,
 		Example: `  sluice-controller sign labels db-1 role=db env=prod --key ~/fleet-keys/policy.age
@@ -50,7 +50,7 @@ policy, a wrong key, or bad use.
 	}
 	addRepository(cmd.Flags())
 	addKeys(cmd)
-	cmd.Flags().Bool("dry-run", false, "show what would become of it, and sign nothing")
+	cmd.Flags().Bool("dry-run", false, "show the effect, and sign nothing")
 	return cmd
 }
 
@@ -228,11 +228,11 @@ func newPublishLabels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "labels [HOST...]",
 		Short: "Send hosts the labels that were signed for them",
-		Long: `Sends the newest orders of trust/labels/ to the controller, or those of some hosts, and has
-each host told at once, or when it comes. The controller takes no order that the host would
-refuse, nor one that is older than what it has. A host applies the parts that its labels select
-now as it does a bundle: on trial, until its probes have confirmed it. "hosts" says who has
-not taken its labels yet, and "audit list" who had which before.
+		Long: `Sends the newest orders in trust/labels/ to the controller, or only those of the hosts named.
+Each host gets its order at once, or when it connects. The controller takes no order that the
+host would refuse, nor one that is older than what it has. A host applies the parts that its
+labels now select like a bundle: on trial, until its probes have confirmed it. "hosts" shows
+which hosts have not taken their labels yet, "audit list" which they had before.
 
 Files: trust/labels/ in the repository; controller.sock in the controller's directory.
 

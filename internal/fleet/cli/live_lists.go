@@ -17,13 +17,13 @@ import (
 func newLists() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lists",
-		Short: "Say how the live lists are, and on how many hosts",
-		Long: `Lists the live lists of the policies that hosts are to run: how old each is, whether its
-server gives what is good, and on how many of the hosts whose policy has it the kernel is
-proved to hold it. A host that does not take a list is named, with why: whom it would cut.
+		Short: "Show the state of the live lists, and on how many hosts each is proved",
+		Long: `Shows the live lists of the policies that hosts should run: how old each is, whether its
+server gives a valid list, and on how many of its hosts the kernel is proved to hold it. A
+host that refuses a list is named, with the reason: the connections it would cut.
 
-Exit status: 0 all are well, 1 one fails, or a host does not take it, 2 bad use, or no
-controller answers.`,
+Exit status: 0 all are fine, 1 one fails, or a host refuses one, 2 bad use, or no controller
+answers.`,
 		Example: "  sluice-controller lists\n  sluice-controller lists --json | jq '.lists[] | select(.failure)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,13 +55,13 @@ func newListsRefresh() *cobra.Command {
 	var how api.ListRefresh
 	cmd := &cobra.Command{
 		Use:   "refresh SET",
-		Short: "Ask the server of a live list now",
-		Long: `Asks the server of the live list of a set now, and gives hosts what is new of it. What is
-no list is refused, as is one whose size can hardly be meant (see "sluice refresh --help")
-and one that bans an address of a controller, of a host of the fleet, or of a router or
-name server of one; hosts stay as they are then.
+		Short: "Download a live list now",
+		Long: `Downloads the live list of a set now, and sends hosts what is new in it. It is refused if it
+is no list, if its size is implausible (see "sluice refresh --help"), or if it bans an address
+of a controller, of a host of the fleet, or of a router or name server of one; hosts then stay
+as they are.
 
-After "lists undo" the server is asked again from now on.
+After "lists undo" this resumes the downloads.
 
 Exit status: 0 the list is what the server has, 2 it was refused, bad use, or no controller
 answers.`,
@@ -73,23 +73,22 @@ answers.`,
 		},
 	}
 	addController(cmd)
-	cmd.Flags().BoolVar(&how.Force, "force", false, "take it whatever its size is")
-	cmd.Flags().BoolVar(&how.AllowCut, "allow-cut", false, "also where it bans what the fleet is known to need, or hosts would cut live connections")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "take it whatever its size")
+	cmd.Flags().BoolVar(&how.AllowCut, "allow-cut", false, "take it even if it bans addresses that the fleet needs, or hosts would cut live connections")
 	return cmd
 }
 
 func newListsPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan SET",
-		Short: "Say what a refresh would change, and whom it would cut",
-		Long: `Asks the server of the live list of a set now, and changes nothing: says which prefixes
-come and go, whether a refresh would take the list, and, as each host whose policy has the
-list says, whose live connections there would end or not be allowed again, and who is
-logged in over ssh and would be locked out. A host that is offline, or keeps such things
-to itself, is named.
+		Short: "Show what a refresh would change, and which connections it would cut",
+		Long: `Downloads the live list of a set now, and changes nothing. It shows which prefixes come and
+go and whether a refresh would take the list. Each host whose policy has the list reports which
+live connections would end or not be allowed again, and who is logged in over ssh and would be
+locked out. Hosts that are offline or do not share this are named.
 
-Exit status: 0 a refresh would take it, and nobody is cut, 1 it would be refused, cut
-somebody, or not all hosts have answered, 2 bad use, no list is to be had, or no controller
+Exit status: 0 a refresh would take it and cut nobody, 1 it would be refused or cut somebody,
+or not all hosts have answered, 2 bad use, the list cannot be downloaded, or no controller
 answers.`,
 		Example: "  sluice-controller lists plan scanners\n  sluice-controller lists plan scanners --json | jq '.planned[].host'",
 		Args:    cobra.ExactArgs(1),
@@ -174,11 +173,11 @@ const shownPrefixes = 10
 func newListsUndo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo SET",
-		Short: "Go back to what a live list held before",
-		Long: `Gives hosts what the live list of a set held before its last change. Its server is not
-asked any more then, until "lists refresh". A second undo takes the first one back.
+		Short: "Go back to the previous contents of a live list",
+		Long: `Sends hosts what the live list of a set held before its last change. It is not downloaded
+again until "lists refresh". A second undo reverts the first.
 
-Exit status: 0 fine, 2 there is nothing to go back to, bad use, or no controller answers.`,
+Exit status: 0 fine, 2 nothing to go back to, bad use, or no controller answers.`,
 		Example: "  sluice-controller lists undo scanners",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,13 +19,13 @@ func newLocal() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "local",
 		Short: "Show one host in a browser, by its agent",
-		Long: `Serves a page about this host on the loopback, at a port that is free, and prints its
-address, which opens the page once; on a terminal, Enter prints another one. It needs no
-controller and no fleet: "sluice agent" has to run. Who opens the page may do what the agent lets
-the caller do, who runs this command: see the host, ask it, and with the right to change it, ban,
-let in and apply a policy for a trial. It runs until it is stopped.
+		Long: `Serves a page about this host on the loopback, on a free port, and prints its address, which
+opens the page once; on a terminal, Enter prints another. It needs no controller and no fleet,
+only a running "sluice agent". The page may do what the agent lets the user of this command do:
+see the host, query it, and with the right to change it, ban, let in and apply a policy on
+trial. It runs until it is stopped.
 
-The page of another host is had by its agent's socket, which ssh brings here:
+For another host's page, forward its agent's socket with ssh:
 
   ssh -nNT -L /tmp/web-1.sock:/run/sluice/agent.sock web-1.example.net &
   sluice-controller local --socket /tmp/web-1.sock

@@ -106,14 +106,14 @@ it returns to a port here.
 Files: sluice-controller/sessions.json in your configuration folder (~/.config), which nobody
 else may read.
 
-Exit status: 0 you are logged in, 2 bad use, or the controller says no.`,
+Exit status: 0 you are logged in, 2 bad use, or the controller refuses.`,
 		Example: `  sluice-controller login https://controller.example.net:8443
   sluice-controller login 'https://controller.example.net:8443/login?link=sluice_access_…'
   sluice-controller login - --ca ca.pem`,
 		Args: cobra.ExactArgs(1),
 		RunE: runLogin,
 	}
-	cmd.Flags().String("ca", "", "`FILE` of certificates that certify it (default those of the system)")
+	cmd.Flags().String("ca", "", "trust the certificates in `FILE` (default those of the system)")
 	return cmd
 }
 
@@ -249,7 +249,7 @@ func newLogout() *cobra.Command {
 		Short: "End your session at a controller",
 		Long: `Ends your session at the controller that --controller or SLUICE_CONTROLLER names, there and here.
 
-Exit status: 0 it is over; 2 bad use, or no controller answers: then it is forgotten only here.`,
+Exit status: 0 it has ended; 2 bad use, or no controller answers: then it ended only here.`,
 		Example: "  sluice-controller logout",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

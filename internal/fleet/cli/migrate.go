@@ -17,24 +17,23 @@ import (
 func newMigrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Move a fleet to another database, while it is rolling out or not",
+		Short: "Move a fleet to another database, even during a roll-out",
 		Long: `Moves a fleet from SQLite to PostgreSQL, back, or to another of the same kind. Names, keys,
 numbers and revisions stay, so hosts and roll-outs go on where they were; the keys of the
 controller stay in its directory. The database to move to must be empty.
 
 All rows are read back and compared, and the audit there is verified. From then on the old
-database refuses everybody: a controller that runs on it ends, and must be started with
+database refuses all use: a controller that runs on it ends, and must be restarted with
 --database. Run the same command again to finish a migration that was killed; until then one of
 the two databases can be used, never both.
 
-Exit status: 0 moved; 1 moved, but the audit is not what it was; 2 nothing was moved, or run it
-again.`,
+Exit status: 0 moved; 1 moved, but the audit was changed; 2 nothing was moved, or run it again.`,
 		Example: "  sluice-controller migrate --from sqlite:/var/lib/sluice-controller/fleet.db --to postgres://sluice@db.example.net/fleet\n  sluice-controller run --database postgres://sluice@db.example.net/fleet",
 		Args:    cobra.NoArgs,
 		RunE:    migrate,
 	}
-	cmd.Flags().String("from", "", "`DATABASE` that the fleet is in, sqlite:PATH or postgres://USER@HOST/NAME")
-	cmd.Flags().String("to", "", "empty `DATABASE` that it moves to")
+	cmd.Flags().String("from", "", "move it from `DATABASE`, sqlite:PATH or postgres://USER@HOST/NAME")
+	cmd.Flags().String("to", "", "move it to the empty `DATABASE`")
 	command.Must(errors.Join(cmd.MarkFlagRequired("from"), cmd.MarkFlagRequired("to")))
 	return cmd
 }

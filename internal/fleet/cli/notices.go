@@ -19,15 +19,15 @@ import (
 func newNotices() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "notices",
-		Short: "List what is wrong, and who was told of it",
+		Short: "List what is wrong in the fleet, and who was notified",
 		Long: `Lists what is wrong in the fleet: hosts that drift or refuse what they should run, roll-outs
 that were halted, certificates and signatures near their end, live lists that cannot be renewed;
-and for each, which receivers were told. Then the receivers of
-notices.yaml, what they took, and why one takes nothing. Where the file has an error, the
-controller uses the receivers that are right, or the journal, and this command says so.
+and for each, which receivers were notified. Then the receivers of notices.yaml, what they
+accepted, and why one accepts nothing. Where the file has an error, the controller uses the
+receivers that are valid, or the journal, and this command reports it.
 
-Exit status: 0 nothing is wrong and every receiver takes what it is sent, 1 something is wrong,
-or a receiver takes nothing, 2 bad use, or no controller answers.`,
+Exit status: 0 nothing is wrong and every receiver accepts what it is sent, 1 something is
+wrong, or a receiver accepts nothing, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller notices\n  sluice-controller notices --all --json | jq '.notices[] | select(.kind == \"drift\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +63,7 @@ or a receiver takes nothing, 2 bad use, or no controller answers.`,
 		},
 	}
 	addController(cmd)
-	cmd.Flags().Bool("all", false, "also what has ended, of the last 30 days")
+	cmd.Flags().Bool("all", false, "also those that ended in the last 30 days")
 	cmd.AddCommand(newNoticesTest(), newNoticesCheck())
 	return cmd
 }
@@ -71,13 +71,13 @@ or a receiver takes nothing, 2 bad use, or no controller answers.`,
 func newNoticesTest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
-		Short: "Send a notice to each receiver, and say what each answered",
-		Long: `Has the controller send a notice to each receiver of its notices.yaml, to all at once, and
-says what each answered, whatever "only" says. It requires the role admin; a test can be sent
+		Short: "Send a notice to each receiver, and show what each answered",
+		Long: `Has the controller send a notice to each receiver of its notices.yaml at the same time,
+whatever "only" says, and shows what each answered. It requires the role admin; a test can be sent
 every 20 seconds, and the audit records each.
 
-Exit status: 0 each took it, 1 one did not, or there is none, or notices.yaml has changed since the
-controller started, 2 bad use, or no controller answers.`,
+Exit status: 0 each accepted it, 1 one did not, or there is none, or notices.yaml has changed
+since the controller started, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller notices test",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,9 +108,9 @@ controller started, 2 bad use, or no controller answers.`,
 func newNoticesCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say what is wrong with notices.yaml",
+		Short: "Check notices.yaml",
 		Long: `Reads notices.yaml in the directory of a controller, as the controller does when it starts,
-and says who hears of what. Without the file all goes to the journal.
+and shows who gets which notices. Without the file all go to the journal.
 
 Exit status: 0 fine, 2 the file is wrong, or bad use.`,
 		Example: "  sluice-controller notices check --dir ./controller",

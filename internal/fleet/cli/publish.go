@@ -26,16 +26,16 @@ import (
 func newPublish() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish",
-		Short: "Give the controller what was signed last, and begin its roll-out",
+		Short: "Send the controller the bundle signed last, and start its roll-out",
 		Long: `Sends the signed bundles of the repository to the controller: the signed metadata, and the files
 of all listed bundles that it does not have, since hosts may run an older one. Then the roll-out
 of the newest bundle begins, in the stages of fleet.yaml, replacing one that is under way. The
 controller takes nothing that a host would refuse.
 
-Where the repository has an inventory.yaml, the hosts are named of which it lacks what the
-controller knows: "check" and "sign" did not judge the policy for these.
+If the repository has an inventory.yaml, it warns of hosts that the inventory lacks or has old
+facts of: "check" and "sign" did not judge the policy for these.
 
-With --not-before no host hears of it before a time; until then the roll-out says what it waits
+With --not-before no host gets it before a time; until then the roll-out shows what it waits
 for, and a newer one may replace it. With --wait each stage is reported on standard error until
 the roll-out is done, has gone back, or waits for a person after a halt; interrupting the command
 leaves the roll-out as it is. Where fleet.yaml requires a second person to approve it, nothing
@@ -52,7 +52,7 @@ is halted or went back, or waits for approval; 2 bad use, or it was refused.`,
 	}
 	addController(cmd)
 	cmd.Flags().String("repository", ".", "`DIR` of fleet.yaml and trust/")
-	cmd.Flags().Bool("wait", false, "wait until the roll-out ends, and tell of each stage")
+	cmd.Flags().Bool("wait", false, "wait until the roll-out ends, and report each stage")
 	addNotBefore(cmd)
 	cmd.AddCommand(newPublishLabels())
 	return cmd
@@ -68,7 +68,7 @@ type published struct {
 }
 
 func addNotBefore(cmd *cobra.Command) {
-	cmd.Flags().String("not-before", "", "begin no stage before a `TIME`, as 2026-12-01T05:00:00+01:00, or 8h from now")
+	cmd.Flags().String("not-before", "", "start no stage before `TIME`, such as 2026-12-01T05:00:00+01:00 or 8h (from now)")
 }
 
 // notBefore reads a time, or how long it is until then.

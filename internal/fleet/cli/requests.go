@@ -21,11 +21,10 @@ func newRequests() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests [ID]",
 		Short: "List what waits for the approval of a second person",
-		Long: `Lists what somebody has asked for and fleet.yaml ("approve") requires a second person for, in
-the words of the command that does it, and the hosts that wait to be let in (enrol) by a token
-with --approve; the newest first. With --all it also lists what was decided on in the last
-month. With an ID it prints the whole request, which is what "approve" has done, and what came
-of it.
+		Long: `Lists the requests for which fleet.yaml ("approve") requires a second person, each as the
+command that makes it, and the hosts with a token of --approve that wait to be let in (enrol);
+the newest first. With --all it also lists those decided in the last month. With an ID it
+prints the whole request, which is what "approve" runs, and its result.
 
 Exit status: 0 fine, 2 bad use, there is no such request, or no controller answers.`,
 		Example: "  sluice-controller requests\n  sluice-controller requests 3f0c52a1b97e44d0",
@@ -61,16 +60,16 @@ Exit status: 0 fine, 2 bad use, there is no such request, or no controller answe
 		},
 	}
 	addController(cmd)
-	cmd.Flags().Bool("all", false, "also those of the last month that no longer wait")
+	cmd.Flags().Bool("all", false, "also those decided in the last month")
 	return cmd
 }
 
 func newApprove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve ID",
-		Short: "Approve what somebody else has asked for, which is then done",
-		Long: `Approves a request. It is then done at once, and only once, in the name of whoever asked and with
-the rights that they have now. Look at it first with "requests ID": the ID is a hash of its
+		Short: "Approve a request of somebody else, which then runs",
+		Long: `Approves a request, which then runs at once, and only once, in the name of whoever made it
+and with the rights that they have now. Look at it first with "requests ID": the ID is a hash of its
 content. The approver must be a person other than the one who asked, must neither have given
 access to that person nor have got it from them, and must be allowed to do the same on all hosts
 concerned.
@@ -78,11 +77,11 @@ concerned.
 On the controller's own machine, root and the controller's user count as one person. --alone
 approves there what was asked for there; the audit records that nobody else approved it.
 
-Any admin of hosts with its labels can let in a host that waits (enrol); it comes within seconds,
-or as soon as it is back. Compare the hash of its key with the one on the host's own screen.
+Any admin of hosts with its labels can let in a host that waits (enrol); it joins within
+seconds, or as soon as it is back. Compare the hash of its key with the one on the host's screen.
 
-Exit status: 0 it is done, or the host may come; 1 it was approved and could not be done; 2 bad
-use, or it may not be approved.`,
+Exit status: 0 done, or the host is let in; 1 approved, but it failed; 2 bad use, or it may
+not be approved.`,
 		Example: "  sluice-controller approve 3f0c52a1b97e44d0 -m 'as agreed'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -105,8 +104,8 @@ use, or it may not be approved.`,
 		},
 	}
 	addController(cmd)
-	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
-	cmd.Flags().Bool("alone", false, "without a second person: only on the controller's own machine, of what was asked for there")
+	cmd.Flags().StringP("message", "m", "", "`TEXT` for the audit: why")
+	cmd.Flags().Bool("alone", false, "approve without a second person; only on the controller's own machine, what was requested there")
 	return cmd
 }
 
@@ -114,10 +113,10 @@ func newRefuse() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refuse ID",
 		Short: "Refuse or withdraw what waits for approval",
-		Long: `Refuses a request, which is then never done. You can refuse your own requests, and those for what
+		Long: `Refuses a request, which then never runs. You can refuse your own requests, and those for what
 you may do yourself.
 
-Exit status: 0 it is refused, 2 bad use, or it no longer waits.`,
+Exit status: 0 refused, 2 bad use, or it no longer waits.`,
 		Example: "  sluice-controller refuse 3f0c52a1b97e44d0 -m 'not on a Friday'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,7 +129,7 @@ Exit status: 0 it is refused, 2 bad use, or it no longer waits.`,
 		},
 	}
 	addController(cmd)
-	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for who asked and for the audit")
+	cmd.Flags().StringP("message", "m", "", "`TEXT` for the requester and the audit: why")
 	return cmd
 }
 

@@ -35,13 +35,12 @@ func newRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put a backup into an empty database, and an empty directory",
-		Long: `Puts what "backup" has written back: the database into one that is empty, of either
-kind, and where FILE has keys, they and the rest of the controller's directory into an
-empty one (--dir). All of FILE is read and verified before anything is changed. A restore
-that was killed is done again by the same command, and until then no controller starts
-there.
+		Long: `Restores what "backup" wrote: the database into an empty one, of either kind, and, if FILE has
+keys, the controller's directory into an empty one (--dir). All of FILE is read and verified
+before anything is changed. Run the same command again to finish a restore that was killed;
+until then no controller starts there.
 
-Where the directory is intact, --without-keys restores only the database; a FILE without keys
+If the directory is intact, --without-keys restores only the database; a FILE without keys
 requires that directory.
 
 Hosts keep their policy and their bans. They may know more than the backup does, so they take
@@ -51,15 +50,15 @@ controller refuses new bans and allows:
   sluice-controller run
   sluice-controller sign --restore && sluice-controller publish
 
-The controller from which the backup was made must not run any more.
+The controller from which the backup was made must not run again.
 
-Exit status: 0 fine, 2 nothing was changed, or it ended in the middle.`,
+Exit status: 0 fine, 2 nothing was changed, or it did not finish.`,
 		Example: "  sluice-controller restore fleet.backup\n  sluice-controller restore --identity ~/age.key --database postgres://sluice@db.example.net/fleet fleet.backup",
 		Args:    cobra.ExactArgs(1),
 		RunE:    restore,
 	}
 	addDatabase(cmd)
-	cmd.Flags().StringArray("identity", nil, "decrypt it by the private key of age in `FILE`; may be given several times")
+	cmd.Flags().StringArray("identity", nil, "decrypt it with the age private key in `FILE`; repeatable")
 	cmd.Flags().Bool("without-keys", false, "restore only the database: the directory is intact")
 	command.Must(cmd.MarkFlagFilename("identity"))
 	return cmd

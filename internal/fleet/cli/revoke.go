@@ -12,11 +12,11 @@ func newRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke HOST",
 		Short: "End a host's access to the fleet, at once",
-		Long: `Ends a host's access to the fleet: its connection is cut, and its keys are not accepted any
-more, not even for a new certificate. What it runs stays in force there. The name can be enrolled
+		Long: `Ends a host's access to the fleet: its connection is cut, and its keys are no longer accepted,
+not even for a new certificate. What it runs stays in force there. The name can be enrolled
 again with a token and another key.
 
-Exit status: 0 it is revoked, 2 bad use, there is no such host, or no controller answers.`,
+Exit status: 0 revoked, 2 bad use, there is no such host, or no controller answers.`,
 		Example: "  sluice-controller revoke web-1 --message 'its disk was sold'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,6 +32,6 @@ Exit status: 0 it is revoked, 2 bad use, there is no such host, or no controller
 		},
 	}
 	addController(cmd)
-	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
+	cmd.Flags().StringP("message", "m", "", "`TEXT` for the audit: why")
 	return cmd
 }

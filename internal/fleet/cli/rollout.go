@@ -24,17 +24,17 @@ func newRollout() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Watch and control how a bundle goes to the hosts",
-		Long: `Shows and controls roll-outs. "publish" begins one; it goes on by itself, one stage after
-another, and halts when more hosts fail than fleet.yaml allows.`,
+		Long: `Shows and controls roll-outs. "publish" starts one; it proceeds one stage after another, and
+halts when more hosts fail than fleet.yaml allows.`,
 		Example: "  sluice-controller rollout show\n  sluice-controller rollout pause",
 		Args:    cobra.NoArgs,
 		RunE:    help,
 	}
 	cmd.AddCommand(
 		newRolloutShow(),
-		newSteer(api.Pause, "Begin no further stage, until it is resumed", "Pauses a roll-out: what hosts report is still taken, no stage begins."),
+		newSteer(api.Pause, "Start no further stage until it is resumed", "Pauses a roll-out: hosts still report, but no further stage begins."),
 		newSteer(api.Resume, "Go on after a pause or a halt", "Lets a paused or halted roll-out go on. After a halt, failures until now are accepted."),
-		newSteer(api.Halt, "Stop it, as failures would", "Halts a roll-out as failures would: what follows is on-halt of fleet.yaml."),
+		newSteer(api.Halt, "Stop it, as failures would", "Halts a roll-out as failures would: on-halt in fleet.yaml says what follows."),
 		newSteer(api.Hold, "Stop it, and leave the hosts as they are", "Halts a roll-out; the hosts stay as they are."),
 		newSteer(api.Revert, "Take the hosts back to what they ran before", "Takes each host of a roll-out back to the bundle that it ran before. No signature is needed."),
 	)
@@ -44,21 +44,20 @@ another, and halts when more hosts fail than fleet.yaml allows.`,
 func newRolloutShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [ROLLOUT]",
-		Short: "Say where a roll-out is, and what it waits for",
-		Long: `Says where the newest roll-out is, or the one of a number: its phase and stage, what it
+		Short: "Show how far a roll-out is, and what it waits for",
+		Long: `Shows how far the newest roll-out is, or the one with a number: its phase and stage, what it
 waits for, and which hosts failed, each with its reason. With --all it lists the newest
-hundred. With --wait it tells of each stage on standard error until the roll-out is done,
-has gone back, or waits for a person after a halt.
+hundred. With --wait it reports each stage on standard error until the roll-out is done, has
+gone back, or waits for a person after a halt.
 
-Exit status: 0 it is done or goes on, 1 it is halted, or goes back, or went back, 2 bad use,
-or there is none.`,
+Exit status: 0 done or under way, 1 halted, going back, or back, 2 bad use, or there is none.`,
 		Example: "  sluice-controller rollout show\n  sluice-controller rollout show --all\n  sluice-controller rollout show --wait",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    showRollout,
 	}
 	addController(cmd)
 	cmd.Flags().Bool("all", false, "list the newest hundred, the newest first")
-	cmd.Flags().Bool("wait", false, "wait until it ends, and tell of each stage")
+	cmd.Flags().Bool("wait", false, "wait until it ends, and report each stage")
 	cmd.MarkFlagsMutuallyExclusive("all", "wait")
 	return cmd
 }
@@ -205,9 +204,9 @@ func newSteer(what api.Command, short, long string) *cobra.Command {
 		Use:   string(what) + " [ROLLOUT]",
 		Short: short,
 		Long: long + `
-Without a number it is the newest roll-out.
+Without a number it applies to the newest roll-out.
 
-Exit status: 0 fine, 2 bad use, it does not fit the roll-out's phase, or no controller
+Exit status: 0 fine, 2 bad use, not possible in the roll-out's phase, or no controller
 answers.`,
 		Example: "  sluice-controller rollout " + string(what) + " --message 'the probes are wrong'",
 		Args:    cobra.MaximumNArgs(1),
@@ -230,6 +229,6 @@ answers.`,
 		},
 	}
 	addController(cmd)
-	cmd.Flags().StringP("message", "m", "", "why (`TEXT`), for the audit")
+	cmd.Flags().StringP("message", "m", "", "`TEXT` for the audit: why")
 	return cmd
 }

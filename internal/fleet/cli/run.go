@@ -27,7 +27,7 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the hosts of a fleet",
-		Long: `Serves the agents of a fleet's hosts, in TLS 1.3 with certificates by the fleet's own CA,
+		Long: `Serves the agents of a fleet's hosts, over TLS 1.3 with certificates of the fleet's own CA,
 and the other commands, on controller.sock in its directory (for root and the user that it runs
 as). It runs until it is stopped; on SIGTERM it first asks the agents to reconnect, each after a
 different time.
@@ -38,16 +38,16 @@ the other commands take with --ca, or is read from files, which are read again w
 People log in with links from "sluice-controller access link", or with --oidc-issuer at their
 provider; "access" in fleet.yaml says what they may do.
 
-With --sign-in and --key it signs what an admin has it roll out, in a repository here, if fleet.yaml
-says signing: controller: small fleets then need no operator with a key, and who takes this machine
-can push policies.
+With --sign-in and --key it signs the drafts that an admin rolls out, in a repository here, if
+fleet.yaml says signing: controller. A small fleet then needs no operator with a key, but whoever
+takes over this machine can push policies.
 
 Hosts stay as they are while no controller runs. While the database does not answer, hosts
-are told what was known last, and commands that change something are refused.
+get what was known last, and commands that change something are refused.
 
 Files: keys/, ca.pem and trust.json in its directory, which "sluice-controller init" makes;
-fleet.db there, unless --database says otherwise; notices.yaml there says who hears of what is
-wrong, the journal unless there is one.
+fleet.db there, unless --database says otherwise; notices.yaml there says who gets notices (the
+journal without that file).
 
 ` + passphraseHelp + `
 
@@ -64,7 +64,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	flags.String("listen", ":"+strconv.Itoa(wire.Port), "serve agents at `ADDRESS:PORT`")
 	flags.StringSlice("reached-by", nil, "`HOST:PORT` where hosts reach it, which new hosts are told; more than one may be given (default this machine's name, and the port)")
 	flags.String("web", "", "serve people and programs at `ADDRESS:PORT`, such as :8443 (default nowhere)")
-	flags.String("web-certificate", "", "`FILE` of the certificate of --web, with those that certify it (default one by the fleet's CA)")
+	flags.String("web-certificate", "", "`FILE` of the certificate of --web, with its chain (default one of the fleet's CA)")
 	flags.String("web-key", "", "`FILE` of its key")
 	flags.String("web-url", "", "`URL` at which browsers reach --web (default https://, the first of --reached-by, and the port)")
 	flags.String("oidc-issuer", "", "let people log in at --web by the OpenID Connect provider at `URL`, which sends them back to /login/callback there")

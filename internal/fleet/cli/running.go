@@ -30,9 +30,9 @@ const (
 func addController(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.String("dir", defaultDir, "`DIR` of the controller, on its machine")
-	flags.String("controller", "", "ask the controller at `URL`, https://HOST:8443 ("+controllerVariable+" says it too)")
-	flags.String("token-file", "", "ask it by the token in `FILE`, - for standard input ("+tokenVariable+" has a token too)")
-	flags.String("ca", "", "`FILE` of certificates that certify it (default those of the system)")
+	flags.String("controller", "", "use the controller at `URL`, https://HOST:8443 (or "+controllerVariable+")")
+	flags.String("token-file", "", "authenticate with the token in `FILE`, - for standard input (or "+tokenVariable+")")
+	flags.String("ca", "", "trust the certificates in `FILE` (default those of the system)")
 	command.Must(cmd.MarkFlagDirname("dir"))
 	cmd.MarkFlagsMutuallyExclusive("dir", "controller")
 }

@@ -26,32 +26,31 @@ import (
 func newSign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign [DRAFT]",
-		Short: "Sign the policy of a fleet as it stands in the repository, or with a draft",
-		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which
-hosts may enforce for 90 days. What has changed since the last one is shown first.
-Where nothing has changed, the last bundle's expiry is moved instead. Where there is an
-inventory, nothing is signed if "check" finds an error.
+		Short: "Sign the policy of a fleet as it is in the repository, or with a draft",
+		Long: `Signs fleet.yaml, its parts and the files of their sets as the next bundle, which hosts may
+enforce for 90 days. It first shows what has changed since the last one. If nothing has
+changed, it extends the last bundle instead. With an inventory, nothing is signed if "check"
+finds an error.
 
 Lists that sets take from a "url" without "refresh" are signed too: sign downloads them, and hosts
 get them with the bundle. A list that cannot be downloaded, or that has far fewer or far more
-addresses than before, stays as it was signed; --force takes it whatever its size is, and
---offline downloads none.
+addresses than before, stays as it was signed; --force takes it whatever its size, and --offline
+downloads none.
 
-A fleet whose policies several keys sign gets the others' signatures by "sign" with
-their keys, over the files as they were signed first. Nobody enforces a bundle before
-it has all of them. --floor says which bundle is the oldest that hosts may still
-enforce, for ever: a floor never sinks.
+If a fleet requires several policy keys, each of the other holders runs "sign" too, on the
+same files. No host enforces a bundle before it has all signatures. --floor sets the oldest
+bundle that hosts may still enforce; it can never be lowered.
 
-With the ID of a DRAFT, which somebody has saved at the controller, its files are written into
-the repository first, as "draft" does: what they change and what that means for hosts is shown,
-and asked about, unless --yes is given.
+With the ID of a DRAFT saved at the controller, its files are written into the repository
+first, as "draft" does. It shows what they change and what that means for hosts, and asks before
+it goes on, unless --yes is given.
 
---restore makes a new incarnation: hosts then believe a controller whose database is
-older than what they have heard.
+--restore makes a new incarnation: hosts then accept a controller whose database is older
+than what they know.
 ` + passphraseHelp + `
 
-Exit status: 0 signed; 1 signed, and signatures of others are missing; 2 an error in
-a policy, a wrong key, or bad use.
+Exit status: 0 signed; 1 signed, but signatures of others are missing; 2 an error in a
+policy, a wrong key, or bad use.
 ` + repositoryFiles + ` And trust/.`,
 		Example: `  sluice-controller sign --key ~/fleet-keys/policy.age
   sluice-controller sign --floor 7

@@ -21,21 +21,20 @@ func newTest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test",
 		Short: "Prove what the parts of a fleet expect, on all hosts",
-		Long: `Proves the expectations of every host of the inventory, by classes of hosts that the
-policy treats alike, for all packets as "sluice test" does.
+		Long: `Proves the expectations of every host of the inventory for all packets, as "sluice test"
+does, by classes of hosts that the policy treats alike.
 
-With --hostile they are proved too whatever somebody makes of the keys that a
-controller has: he may change who is in sets by hosts and guests and in live lists, and
-let in whom "exceptions" names, within what fleet.yaml allows. What he may ban is proved by no
-expectation: "never-ban" says whom not. A rule that allows then has all that its set may hold; one that
-denies, or has the set behind not or except, has none of it, and neither has a ban. An
-expectation means by a set all that it may hold; where it has one behind not or except,
-it is proved as well for who is not in that set, of each such set and of all subsets of
-them, at most six, for sources and destinations apart. So "deny ssh from not admins"
-says that only who is or may be in admins gets in, and that nobody does when it is empty.
+With --hostile they are also proved against someone who holds the controller's keys. Within what
+fleet.yaml allows, they can change sets by hosts and guests and live lists, and let in what
+"exceptions" names. No expectation covers what they can ban; "never-ban" limits that.
+A rule that allows is then proved with all that its set may hold; one that denies, or has the
+set after not or except, with none of it. No ban is assumed. In an expectation a set means all
+that it may hold. A set after not or except is also proved as empty: each of them and every
+combination, at most six, separately for sources and destinations. So "deny ssh from not admins"
+means that only members and possible members of admins get in, and nobody when it is empty.
 
 Exit status: 0 all hold, 1 one does not, 2 bad use, a bad policy, or an expectation
-that no packet can fit.
+that no packet can match.
 ` + repositoryFiles,
 		Example: `  sluice-controller test
   sluice-controller test --hostile --json`,
@@ -44,7 +43,7 @@ that no packet can fit.
 	}
 	addRepository(cmd.Flags())
 	addOffline(cmd)
-	cmd.Flags().BoolVar(&hostile, "hostile", false, "prove them whatever the controller's keys are used for, too")
+	cmd.Flags().BoolVar(&hostile, "hostile", false, "also prove them against someone who holds the controller's keys")
 	return cmd
 }
 

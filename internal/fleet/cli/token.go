@@ -22,7 +22,7 @@ func newToken() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
 		Short:   "Let hosts enrol",
-		Long:    `Makes, lists and withdraws what lets hosts enrol.`,
+		Long:    `Creates, lists and withdraws the tokens with which hosts enrol.`,
 		Example: "  sluice-controller token create --labels role=web --for 1h",
 		Args:    cobra.NoArgs,
 		RunE:    help,
@@ -34,10 +34,10 @@ func newToken() *cobra.Command {
 func newTokenCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a token with which a host enrols",
-		Long: `Makes a token and prints it, on a line of its own. "sluice agent enrol" takes it on the
-host. Who has it may enrol one host, or as many as --uses says, until --for has passed; the
-host gets the labels, which say which parts of the policy it runs. With --approve each host
+		Short: "Create a token with which a host enrols",
+		Long: `Creates a token and prints it on a line of its own. "sluice agent enrol" takes it on the host.
+Whoever has it may enrol one host, or as many as --uses says, until --for has passed. The host
+gets the labels, which select the parts of the policy that it runs. With --approve each host
 then waits until an admin lets it in: "requests" lists those that wait, with the hash of the key
 that each shows on its own screen, and "approve ID" lets one in.
 
@@ -58,7 +58,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	flags.String("repository", ".", "`DIR` of fleet.yaml and trust/")
 	flags.StringToString("labels", nil, "`NAME=VALUE,…` of the host")
 	command.AddTime(flags, "for", time.Hour, "until `TIME` from now")
-	flags.Int("uses", 1, "how many hosts may enrol by it (`N`)")
+	flags.Int("uses", 1, "let `N` hosts enrol with it")
 	flags.Bool("approve", false, "let no host in before an admin approves it")
 	return cmd
 }
@@ -172,7 +172,7 @@ func newWithdraw(short, long, example, listed string, withdraw func(*api.Client,
 		Short: short,
 		Long: long + `
 
-Exit status: 0 it is withdrawn, 2 bad use, there is no such one, or no controller answers.`,
+Exit status: 0 withdrawn, 2 bad use, no such ID, or no controller answers.`,
 		Example: "  " + example,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
