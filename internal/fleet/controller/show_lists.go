@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/base/fetch"
 	"sluice/internal/base/sorting"
@@ -30,6 +31,7 @@ func (o operator) RefreshList(w http.ResponseWriter, r *http.Request, list strin
 	if !fine {
 		return
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(planTime + answerTime)) // a list may come slowly
 	l, err := o.Controller.RefreshList(r.Context(), as(r).Who, list, asked{force: how.Force, allowCut: how.AllowCut})
 	o.done(w, o.listState(o.view.Load(), l, as(r)), err)
 }
