@@ -101,6 +101,13 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if in.For > 0 {
 		e.Until = now.Add(in.For + time.Second - 1).Truncate(time.Second).UTC()
 	}
+	forbidden, err := h.forbidden(ctx, []apply.Exception{e})
+	if err != nil {
+		return nil, err
+	}
+	if why, is := forbidden[0]; is {
+		return nil, &ForbiddenError{why}
+	}
 	next := append(slices.DeleteFunc(slices.Clone(hold), e.Same), e)
 	if n := len(apply.LetIn(next)); n > mostExceptions {
 		return nil, fmt.Errorf("%d exceptions hold, and no more may", n-1)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,6 +60,16 @@ func (h *Host) AllowFleet(ctx context.Context, in FleetAllowing) (*FleetAllowed,
 			continue
 		}
 		out.Refused = append(out.Refused, apply.FleetRefused{ID: e.ID, Why: why})
+	}
+	// what the host has already was proved when it came
+	fresh := slices.DeleteFunc(slices.Collect(maps.Values(may)), func(e apply.Exception) bool { return slices.ContainsFunc(hold, e.Same) })
+	forbidden, err := h.forbidden(ctx, fresh)
+	if err != nil {
+		return nil, err
+	}
+	for i, why := range forbidden {
+		delete(may, fresh[i].ID)
+		out.Refused = append(out.Refused, apply.FleetRefused{ID: fresh[i].ID, Why: (&ForbiddenError{why}).Error()})
 	}
 	named := map[string]bool{}
 	for _, id := range in.Lift {

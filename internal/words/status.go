@@ -48,7 +48,8 @@ func refused(err error) bool {
 	var shrunk *apply.ShrinkError
 	var policed *apply.SetByPolicyError
 	var managed *apply.ManagedError
-	return errors.As(err, &lock) || errors.As(err, &memory) || errors.As(err, &most) || errors.As(err, &shrunk) || errors.As(err, &policed) || errors.As(err, &managed)
+	var forbidden *engine.ForbiddenError
+	return errors.As(err, &lock) || errors.As(err, &memory) || errors.As(err, &most) || errors.As(err, &shrunk) || errors.As(err, &policed) || errors.As(err, &managed) || errors.As(err, &forbidden)
 }
 
 func found(err error) bool {
