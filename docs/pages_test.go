@@ -106,11 +106,6 @@ func listed(before []string) bool {
 	return false
 }
 
-// older are pages from before, which are run by scripts of their own or not at all. The list only shrinks.
-var older = []string{
-	"metrics.md",
-}
-
 // TestPages runs each page: one alone is -run 'TestPages/how-to/web-server'.
 func TestPages(t *testing.T) {
 	var pages []string
@@ -123,9 +118,6 @@ func TestPages(t *testing.T) {
 	}
 	pages = append(pages, "../README.md")
 	for _, name := range pages {
-		if slices.Contains(older, name) {
-			continue
-		}
 		text, err := os.ReadFile(filepath.Clean(name))
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func newMetrics() *cobra.Command {
 		Long: `Prints the text format of Prometheus: the generation that runs, whether it is proved,
 what differs, packets and bytes by line of the policy, bans, sizes of sets, ages of lists
 and country data, the connection table, how long the last apply and the last proof took,
-and whether a policy waits for its confirmation. docs/metrics.md names each.
+and whether a policy waits for its confirmation. docs/reference/metrics.md names each.
 
 With --textfile they go to a file, which is replaced as a whole: one of the folder that
 node_exporter reads with --collector.textfile.directory. An agent answers the same to

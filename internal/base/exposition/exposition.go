@@ -78,6 +78,22 @@ func (f *Family) AddHistogram(bounds []float64, counts []int64, sum float64, lab
 	add("_count", float64(total), "")
 }
 
+// Table is the families as a table in Markdown, each with the labels of its samples.
+func Table(families []Family) string {
+	var out strings.Builder
+	out.WriteString("| Name | Type | Labels | What |\n|---|---|---|---|\n")
+	for _, f := range families {
+		labels := map[string]bool{}
+		for _, s := range f.Samples {
+			for name := range s.Labels {
+				labels["`"+name+"`"] = true
+			}
+		}
+		out.WriteString("| `" + f.Name + "` | " + string(f.Type) + " | " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ") + " | " + f.Help + " |\n")
+	}
+	return out.String()
+}
+
 // Join joins what several have, by the names of the families, in the order in which these
 // come first.
 func Join(several ...[]Family) []Family {

@@ -174,25 +174,25 @@ func (c *Controller) families(ctx context.Context) []exposition.Family {
 	if err == nil {
 		open, err = c.Store.OpenRollouts(ctx)
 	}
-	one := func(name, help string, value float64) exposition.Family {
-		out := exposition.Family{Name: "sluice_fleet_" + name, Help: help, Type: exposition.Gauge}
+	one := func(name string, value float64) exposition.Family {
+		out := family(name)
 		out.Add(value, nil)
 		return out
 	}
 	v, online := c.view.Load(), c.hub.Online()
-	info := exposition.Family{Name: "sluice_fleet_info", Help: "Which fleet this is, and which version of the controller.", Type: exposition.Gauge}
+	info := family("info")
 	info.Add(1, map[string]string{"fleet": c.Fleet(), "version": c.Version})
 	out := []exposition.Family{
 		info, c.hostsFamily(),
-		one("streams", "Hosts that are connected to this controller.", float64(len(online))),
+		one("streams", float64(len(online))),
 		c.spreadFamily(), c.unfitFamily(),
-		one("revision", "The revision of what is desired that this controller tells hosts.", float64(v.position.Revision)),
-		one("database_up", "Whether the database answers.", truth(err == nil)),
-		one("database_seconds", "What the database took to say its revision.", took.Seconds()),
+		one("revision", float64(v.position.Revision)),
+		one("database_up", truth(err == nil)),
+		one("database_seconds", took.Seconds()),
 	}
 	if err == nil {
-		out = append(out, rolloutsFamily(open), one("audit_entries", "Entries of the audit.", float64(f.Head.Seq)),
-			one("bans", "Bans of the fleet that hold.", float64(holding[trust.LivingBan])), one("allows", "Allows of the fleet that hold.", float64(holding[trust.LivingAllow])))
+		out = append(out, rolloutsFamily(open), one("audit_entries", float64(f.Head.Seq)),
+			one("bans", float64(holding[trust.LivingBan])), one("allows", float64(holding[trust.LivingAllow])))
 	}
 	return append(out, c.endsFamily(), c.certificatesFamily(), c.listsFamily(), c.noticesFamily(), c.toldFamily(true), c.toldFamily(false))
 }
@@ -208,7 +208,7 @@ func truth(is bool) float64 {
 var states = []api.HostState{api.Claimed, api.Drift, api.None, api.Offline, api.Proved, api.Refused, api.Restored, api.Stale}
 
 func (c *Controller) hostsFamily() exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_hosts", Help: "Hosts that are enrolled and not revoked, by what is known of what they enforce.", Type: exposition.Gauge}
+	out := family("hosts")
 	of := map[api.HostState]int{}
 	for _, h := range c.hosts(nil).Hosts {
 		of[h.State]++
@@ -226,7 +226,7 @@ var phases = []rollout.Phase{
 }
 
 func rolloutsFamily(open []store.Rollout) exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_rollouts", Help: "Roll-outs that have not been superseded or taken back, by phase.", Type: exposition.Gauge}
+	out := family("rollouts")
 	of := map[rollout.Phase]int{}
 	for _, r := range open {
 		of[rollout.Phase(r.Phase)]++
@@ -238,10 +238,7 @@ func rolloutsFamily(open []store.Rollout) exposition.Family {
 }
 
 func (c *Controller) spreadFamily() exposition.Family {
-	out := exposition.Family{
-		Name: "sluice_fleet_propagation_seconds", Type: exposition.Histogram,
-		Help: "How long after a host was to run a bundle it had come to a stage, and in the stage ban how long after a ban or allow was accepted a host had proved it, of hosts that were connected all the time.",
-	}
+	out := family("propagation_seconds")
 	c.meter.mutex.Lock()
 	defer c.meter.mutex.Unlock()
 	for _, stage := range slices.Sorted(maps.Keys(c.meter.spread)) {
@@ -252,10 +249,7 @@ func (c *Controller) spreadFamily() exposition.Family {
 }
 
 func (c *Controller) unfitFamily() exposition.Family {
-	out := exposition.Family{
-		Name: "sluice_fleet_signature_failures_total", Type: exposition.Counter,
-		Help: "What was refused because it is not signed by whom it must be, by who refused it.",
-	}
+	out := family("signature_failures_total")
 	c.meter.mutex.Lock()
 	defer c.meter.mutex.Unlock()
 	for _, by := range slices.Sorted(maps.Keys(c.meter.unfit)) {
@@ -265,10 +259,7 @@ func (c *Controller) unfitFamily() exposition.Family {
 }
 
 func (c *Controller) endsFamily() exposition.Family {
-	out := exposition.Family{
-		Name: "sluice_fleet_end_timestamp_seconds", Type: exposition.Gauge,
-		Help: "When something signed ends: root.json, the newest bundle, what says which is the newest, the controller's certification authority.",
-	}
+	out := family("end_timestamp_seconds")
 	ends := c.signatureEnds()
 	for _, what := range slices.Sorted(maps.Keys(ends)) {
 		out.Add(float64(ends[what].Unix()), map[string]string{"what": what})

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *Controller) certificatesFamily() exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_host_certificates_ending", Type: exposition.Gauge, Help: "Hosts whose certificate ends within 7 days, and that have not renewed it."}
+	out := family("host_certificates_ending")
 	v, now, n := c.view.Load(), c.Now(), 0
 	c.noticing.mutex.Lock()
 	defer c.noticing.mutex.Unlock()
@@ -24,7 +24,7 @@ func (c *Controller) certificatesFamily() exposition.Family {
 }
 
 func (c *Controller) listsFamily() exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_list_age_seconds", Type: exposition.Gauge, Help: "How long ago the server of a live list last gave what is good, by the name of the list's file."}
+	out := family("list_age_seconds")
 	rows := c.lists.rows.Load()
 	if rows == nil {
 		return out
@@ -43,7 +43,7 @@ func (c *Controller) listsFamily() exposition.Family {
 }
 
 func (c *Controller) noticesFamily() exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_notices", Type: exposition.Gauge, Help: "Notices that are open, by what they are about."}
+	out := family("notices")
 	of := map[string]int{}
 	for _, n := range c.openNotices() {
 		of[n.Kind]++
@@ -63,9 +63,9 @@ func (c *Controller) openNotices() []store.Notice {
 }
 
 func (c *Controller) toldFamily(sent bool) exposition.Family {
-	out := exposition.Family{Name: "sluice_fleet_notices_failed_total", Type: exposition.Counter, Help: "Messages that a receiver of notices did not take from this controller."}
+	out := family("notices_failed_total")
 	if sent {
-		out.Name, out.Help = "sluice_fleet_notices_sent_total", "Messages that a receiver of notices took from this controller."
+		out = family("notices_sent_total")
 	}
 	c.noticing.mutex.Lock()
 	defer c.noticing.mutex.Unlock()

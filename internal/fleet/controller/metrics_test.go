@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -102,7 +103,7 @@ func TestPropagationIsOfHostsThatAreThere(t *testing.T) {
 	}
 }
 
-// TestRulesAskForWhatThereIs: alerts and the dashboard know the metrics, and the page names each.
+// TestRulesAskForWhatThereIs: alerts and the dashboard know the metrics, and the page has their labels.
 func TestRulesAskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net")
@@ -112,18 +113,23 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 	ok(t, err)
 	f.run()
 	f.failingList()
-	has := map[string]bool{}
-	for _, line := range strings.Split(f.scraped(), "\n") {
+	has, labels := map[string]bool{}, map[string]map[string]bool{}
+	for line := range strings.Lines(f.scraped()) {
 		if name, is := strings.CutPrefix(line, "# TYPE "); is {
 			name, _, _ = strings.Cut(name, " ")
-			has[name] = true
+			has[name], labels[name] = true, map[string]bool{}
+		} else if m := regexp.MustCompile(`^(\w+?)(?:_bucket)?\{(.*)\}`).FindStringSubmatch(line); m != nil {
+			for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[2], -1) {
+				if labels[m[1]] != nil && label[1] != "le" {
+					labels[m[1]][label[1]] = true
+				}
+			}
 		}
 	}
-	page, err := os.ReadFile("../../../docs/fleet/metrics.md")
-	ok(t, err)
-	for name := range has {
-		if !strings.Contains(string(page), "| `"+name+"` |") {
-			t.Errorf("docs/fleet/metrics.md does not name %s", name)
+	for _, m := range metrics {
+		name := "sluice_fleet_" + m.name
+		if got := slices.Sorted(maps.Keys(labels[name])); has[name] && !slices.Equal(got, strings.Fields(m.labels)) {
+			t.Errorf("%s has the labels %v, and on its page %s", name, got, m.labels)
 		}
 	}
 	for _, file := range []string{"prometheus/fleet.rules.yml", "grafana/fleet.json"} {

@@ -21,7 +21,9 @@ import (
 	"sluice/internal/agent/config"
 	"sluice/internal/cli"
 	"sluice/internal/doctor"
+	"sluice/internal/engine"
 	fleetcli "sluice/internal/fleet/cli"
+	"sluice/internal/fleet/controller"
 	"sluice/internal/fleet/inventory"
 	"sluice/internal/fleet/notices"
 	labcli "sluice/internal/lab/cli"
@@ -84,6 +86,8 @@ func generateReference(dir string) error {
 		"passes.md":             optimize.Reference(),
 		"lint.md":               check.Reference(),
 		"doctor.md":             doctor.Reference(),
+		"metrics.md":            engine.MetricsReference(),
+		"fleet-metrics.md":      controller.MetricsReference(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err
