@@ -164,13 +164,13 @@ func printTablePlan(w io.Writer, cmd *cobra.Command, p *engine.TablePlan) {
 	if p.MemoryThen != p.MemoryMost && len(p.Settings) > 0 {
 		fmt.Fprintf(w, ", then at most %s", apply.Bytes(p.MemoryThen))
 	}
-	how := "as the kernel's slab says"
+	how := "from the kernel's slab"
 	if !p.Measured {
-		how = "as usual, since /proc/slabinfo could not be read"
+		how = "assumed, because /proc/slabinfo could not be read"
 	}
 	fmt.Fprintf(w, "; %d bytes an entry, %s\n", p.EntryBytes, how)
 	if p.Shorter > 0 {
-		fmt.Fprintf(w, "with --time-wait 30s room for %s entries does\n", english.Grouped(p.Shorter))
+		fmt.Fprintf(w, "with --time-wait 30s room for %s entries is enough\n", english.Grouped(p.Shorter))
 	}
 	for _, u := range p.Unread {
 		fmt.Fprintf(w, "not read: %s\n", u)

@@ -9,13 +9,14 @@ import (
 
 var backlogFull = Check{
 	ID:    "backlog",
-	What:  "received packets are dropped since a processor's queue is full",
+	What:  "received packets are dropped because a processor's queue is full",
 	Least: check.Error,
-	Why: `Packets of devices without NAPI of their own (veth, tunnels) and those that RPS spreads
-wait in a queue of 1,000 packets a processor. The counters are of the machine, all network
-namespaces together. Stopping with packets left (squeezed) is no loss yet, and a remark
-where it happens 100 times a second.`,
-	Fix:     "A longer queue for bursts (net.core.netdev_max_backlog); for a steady load more processors (RPS), or cheaper rules.",
+	Why: `Packets of devices without NAPI of their own (veth, tunnels), and those that RPS spreads, wait
+in a queue of 1,000 packets per processor. The counters are those of the machine, all network
+namespaces together. If a processor stops with packets left (squeezed), nothing is lost yet:
+that is a remark if it happens 100 times a second.`,
+	Fix: `For bursts, a longer queue (net.core.netdev_max_backlog). For a steady load, more processors
+(RPS) or cheaper rules.`,
 	Undo:    "Write the setting back.",
 	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
@@ -33,11 +34,11 @@ where it happens 100 times a second.`,
 		setting, larger := "net.core.netdev_max_backlog", uint64(10000)
 		switch {
 		case lost > 0:
-			f.Text = fmt.Sprintf("%s were dropped in the receive queues of processors", english.Plural(lost, "packet"))
+			f.Text = fmt.Sprintf("%s were dropped at the receive queues of processors", english.Plural(lost, "packet"))
 			f.Cost = fmt.Sprintf("%.0f packets a second", s.second(lost))
 		case s.second(squeezed) >= squeezedOften:
 			f.Severity = check.Remark
-			f.Text = fmt.Sprintf("processors stopped receiving with packets left, %.0f times a second", s.second(squeezed))
+			f.Text = fmt.Sprintf("processors stopped receiving with packets left %.0f times a second", s.second(squeezed))
 			setting, larger = "net.core.netdev_budget", 600
 		default:
 			return

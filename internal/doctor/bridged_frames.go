@@ -10,15 +10,16 @@ import (
 
 var bridgedFrames = Check{
 	ID:    "bridged-frames",
-	What:  "frames between the ports of a bridge pass the rules of iptables and nftables",
+	What:  "frames between the ports of a bridge pass through the rules of iptables and nftables",
 	Least: check.Remark,
-	Why: `The module br_netfilter, which Docker and Kubernetes load, sends each bridged frame of IP
-through connection tracking and the chains of routed packets. That costs what a routed packet
-costs, and rules of forward may drop what only a bridge passes on. Containers behind a bridge
-may need it for published ports; virtual machines do not.`,
-	Fix:    "Turn it off where nothing relies on it: net.bridge.bridge-nf-call-iptables=0, the same for ip6tables.",
+	Why: `The module br_netfilter, which Docker and Kubernetes load, sends each bridged IP packet through
+connection tracking and the chains for routed packets. It then costs as much as a routed
+packet, and forward rules may drop what a bridge only passes on. Containers behind a bridge may
+need it for published ports; virtual machines do not.`,
+	Fix: `Turn it off if nothing relies on it: net.bridge.bridge-nf-call-iptables=0, and the same for
+ip6tables.`,
 	Undo:   "Write 1.",
-	ByHand: "containers behind a bridge may rely on it for the ports that they publish",
+	ByHand: "containers behind a bridge may need it for the ports that they publish",
 	look: func(s *Seen, say func(Finding)) {
 		f := Finding{}
 		for _, name := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
@@ -37,7 +38,7 @@ may need it for published ports; virtual machines do not.`,
 		if len(f.Evidence) == 0 || ports < 2 { // nobody bridges
 			return
 		}
-		f.Text = fmt.Sprintf("bridged frames pass the firewall: br_netfilter is on, and %s of bridges are up", english.Plural(ports, "port"))
+		f.Text = fmt.Sprintf("bridged frames pass through the firewall: br_netfilter is on, and %s of bridges are up", english.Plural(ports, "port"))
 		say(f)
 	},
 }

@@ -18,17 +18,16 @@ import (
 
 var dnatDead = Check{
 	ID:    "dnat-dead",
-	What:  "a DNAT rule sends packets to where nobody answers",
+	What:  "a DNAT rule sends packets to an address where nothing answers",
 	Least: check.Warning,
-	Why: `A rule that rewrites the destination outlives the server behind it: the connection then
-hangs, or is refused, and the rules look right. Looked at is where each such rule leads: the
-route to the target, whether the host forwards at all, whether the target answers ARP or
-neighbour discovery, and whether a program waits at its port, where the target is the host
-itself or a network namespace of this machine (a container whose program listens at
-127.0.0.1 or at another port). Four ports and more in a row are left out of the last: a program
-opens them as it needs them.`,
-	Fix:  "Start the server, or lead the rule to where it is; take the rule away where nobody needs it.",
-	Undo: "Write the rule anew.",
+	Why: `A DNAT rule outlives the server behind it: connections then hang or are refused, and the rules
+look right. The doctor checks each target: whether there is a route to it, whether the host
+forwards at all, whether the target answers ARP or neighbour discovery, and whether a program
+listens on its port, if the target is the host itself or a network namespace of this machine
+(such as a container whose program listens on 127.0.0.1 or on another port). The last check is
+left out for four or more ports in a row: a program opens them as it needs them.`,
+	Fix:  "Start the server, correct the target of the rule, or delete the rule if nobody needs it.",
+	Undo: "Write the rule again.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			told := map[string]bool{}
@@ -53,7 +52,7 @@ opens them as it needs them.`,
 					continue
 				}
 				f := &Finding{
-					Text:     fmt.Sprintf("%s, chain %s, rule %d leads to %s: %s", toolOf(r), rule.Chain, rule.Number, target(t.to), why.Text),
+					Text:     fmt.Sprintf("%s, chain %s, rule %d sends packets to %s: %s", toolOf(r), rule.Chain, rule.Number, target(t.to), why.Text),
 					Evidence: []Evidence{why, by},
 					Fix:      []string{fix},
 				}
@@ -96,10 +95,10 @@ func (s *Seen) dead(t translation) (why Evidence, fix string) {
 	service := fmt.Sprintf("%s/%d", packet.ProtocolName(t.protocol), t.to.Port())
 	if s.own(to) || to.IsLoopback() {
 		if to.Is4() && to.IsLoopback() && t.hook == program.Prerouting && !s.anyDevice("net.ipv4.conf.", ".route_localnet") {
-			return found("sysctl net.ipv4.conf.all.route_localnet", "the kernel drops what comes from outside to 127.0.0.0/8"), "lead it to an address of the host that is not loopback, and let the program listen there"
+			return found("sysctl net.ipv4.conf.all.route_localnet", "the kernel drops packets from outside to 127.0.0.0/8"), "use an address of the host that is not loopback, and have the program listen there"
 		}
 		if !waits(s.Waiting) {
-			return found("ss -tuln", "no program of the host waits at %s", service), "ss -tuln   # where the program listens"
+			return found("ss -tuln", "no program of the host listens on %s", service), "ss -tuln   # where the program listens"
 		}
 		return why, ""
 	}
@@ -112,9 +111,9 @@ func (s *Seen) dead(t translation) (why Evidence, fix string) {
 	case err != nil:
 		return why, ""
 	case way.Error != 0:
-		return found("ip route get "+to.String(), "there is no route to it: %v", way.Error), "ip route   # the way to its network is missing"
+		return found("ip route get "+to.String(), "there is no route to it: %v", way.Error), "ip route   # the route to its network is missing"
 	case slices.Contains(s.Silent, to) && (!way.Via.IsValid() || way.Via == to):
-		return found("ip neigh show "+to.String(), "FAILED: it does not answer on %s", s.deviceName(way.Chosen)), "start the server, or lead the rule to the address that it has now"
+		return found("ip neigh show "+to.String(), "FAILED: it does not answer on %s", s.deviceName(way.Chosen)), "start the server, or change the rule to the server's current address"
 	}
 	for i := range s.Containers {
 		c := &s.Containers[i]
@@ -129,7 +128,7 @@ func (s *Seen) dead(t translation) (why Evidence, fix string) {
 			return Evidence{}, ""
 		}
 		look := "nsenter --net=" + c.Namespace + " ss -tuln"
-		why, fix = found(look, "no program of the container waits at %s", service), look+"   # where the program listens"
+		why, fix = found(look, "no program of the container listens on %s", service), look+"   # where the program listens"
 	}
 	return why, fix
 }

@@ -9,15 +9,15 @@ import (
 
 var dropped = Check{
 	ID:    "drops",
-	What:  "the kernel gives packets up",
+	What:  "the kernel drops packets",
 	Least: check.Remark,
-	Why: `Each packet that the kernel does not deliver is counted by the function that gave it up
-and the reason that it names: NETFILTER_DROP is a rule of some firewall, or a full connection
-table. Counted by a BPF program at the tracepoint kfree_skb, within the window; kernels without
-BTF cannot. Said from ten packets on, and one a second.`,
-	Fix:    "Ask on by the reason. What rules dropped is no illness by itself.",
+	Why: `Each packet that the kernel does not deliver is counted by the function that dropped it and the
+reason: NETFILTER_DROP is a rule of some firewall, or a full connection table. A BPF program at
+the tracepoint kfree_skb counts them during the window; that needs a kernel with BTF. Reported
+from ten packets and one a second.`,
+	Fix:    "Follow the reason. Packets that rules dropped are not a fault in themselves.",
 	Undo:   "Nothing was changed.",
-	ByHand: "what rules drop is no illness by itself",
+	ByHand: "packets that rules drop are not a fault in themselves",
 	look: func(s *Seen, say func(Finding)) {
 		var total uint64
 		var where []Evidence
@@ -31,7 +31,7 @@ BTF cannot. Said from ten packets on, and one a second.`,
 			return
 		}
 		say(Finding{
-			Text:     fmt.Sprintf("the kernel gave up %s, most of them in %s", english.Plural(total, "packet"), s.Drops[0].Name),
+			Text:     fmt.Sprintf("the kernel dropped %s, most of them in %s", english.Plural(total, "packet"), s.Drops[0].Name),
 			Evidence: where,
 			Cost:     fmt.Sprintf("%.0f packets a second", s.second(total)),
 		})

@@ -10,14 +10,14 @@ import (
 
 var establishedLate = Check{
 	ID:    "established-late",
-	What:  "packets of known connections are asked by many rules before one lets them in",
+	What:  "packets of known connections pass many rules before one accepts them",
 	Least: check.Warning,
-	Why: `Nearly all packets of a host belong to connections that are known. Where the rule that
-lets them in does not stand first, each of them is asked by all rules before it. Asked is a
-packet of an established connection to port 40000; said from 20 rules of one chain on, and its
-jumps. Chains that stand before connection tracking (raw), that mark (mangle) and that rewrite (nat)
-are left out: what is first there cannot know the connection, or must not end the way.`,
-	Fix:  `"ct state established,related accept" as the first rule of the chain.`,
+	Why: `Nearly all packets of a host belong to known connections. If the rule that accepts them is not
+the first, each of them is compared with all rules before it. The doctor evaluates a packet of
+an established connection to port 40000, and reports from 20 rules in one chain and the chains
+that it jumps to. Chains before connection tracking (raw), chains that mark (mangle) and chains
+of NAT are left out: they cannot know the connection, or must not end its evaluation.`,
+	Fix:  `Put "ct state established,related accept" first in the chain.`,
 	Undo: "Move the rule back.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, c := range Costs(s.Rules) {
@@ -26,9 +26,9 @@ are left out: what is first there cannot know the connection, or must not end th
 			}
 			fix, undo := letKnown(c.of, c.base.Kind, c.base.Chain)
 			say(Finding{
-				Text:     fmt.Sprintf("a packet of a known connection is asked by %s of %s", english.Plural(c.Known.Rules, "rule"), c.Text()),
-				Evidence: []Evidence{found(c.Ruleset, "tcp from %s:%d to port %d, established: %s asked", CostFrom[c.FamilyOf()], CostFromPort, CostToPort, english.Plural(c.Known.Rules, "rule"))},
-				Cost:     fmt.Sprintf("some %.0f ns for each packet", c.Known.NS),
+				Text:     fmt.Sprintf("a packet of a known connection is evaluated by %s of %s", english.Plural(c.Known.Rules, "rule"), c.Text()),
+				Evidence: []Evidence{found(c.Ruleset, "tcp from %s:%d to port %d, established: %s evaluated", CostFrom[c.FamilyOf()], CostFromPort, CostToPort, english.Plural(c.Known.Rules, "rule"))},
+				Cost:     fmt.Sprintf("about %.0f ns for each packet", c.Known.NS),
 				Fix:      fix,
 				Undo:     undo,
 			})

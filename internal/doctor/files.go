@@ -9,19 +9,19 @@ import (
 
 var filesFull = Check{
 	ID:    "files",
-	What:  "a program, or the machine, has nearly all the files open that it may",
+	What:  "a program, or the machine, is close to its limit of open files",
 	Least: check.Warning,
-	Why: `A connection is an open file. At its limit a server accepts nothing more, and waits or
-spins. Said at nine tenths of the limit.`,
-	Fix:    "A higher limit: LimitNOFILE= of its unit, fs.file-max of the machine.",
-	Undo:   "Take the line away and start the program anew.",
-	ByHand: "a program takes a higher limit only when it is started anew, and may leak files instead",
+	Why: `A connection is an open file. At its limit a server accepts nothing more, and waits or spins.
+Reported from nine tenths of the limit.`,
+	Fix:    "Raise the limit: LimitNOFILE= in its unit, fs.file-max for the machine.",
+	Undo:   "Remove the line and restart the program.",
+	ByHand: "a program gets a higher limit only after a restart, and it may be leaking files",
 	look: func(s *Seen, say func(Finding)) {
 		for _, f := range s.Files.Full {
 			say(Finding{
 				Text:     fmt.Sprintf("%s (process %d) has %s of %s files open", f.Name, f.PID, english.Grouped(f.Open), english.Grouped(f.Most)),
 				Evidence: []Evidence{found(fmt.Sprintf("/proc/%d/fd and limits", f.PID), "%s of %s", english.Grouped(f.Open), english.Grouped(f.Most))},
-				Fix:      []string{fmt.Sprintf("LimitNOFILE=%d in its unit, then start it anew", 4*f.Most)},
+				Fix:      []string{fmt.Sprintf("LimitNOFILE=%d in its unit, then restart it", 4*f.Most)},
 			})
 		}
 		if m := s.Files; m.Most > 0 && m.Open*10 >= m.Most*9 {

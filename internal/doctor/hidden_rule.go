@@ -12,15 +12,16 @@ import (
 
 var hiddenRules = Check{
 	ID:    string(check.HiddenRule),
-	What:  "rules above decide all packets of a rule, or no packet fits its conditions",
+	What:  "a rule can never match: rules above it decide all of its packets, or its conditions contradict each other",
 	Least: check.Warning,
-	Why: `The first rule that ends a packet's way decides, so a rule below it for the same packets
-never does: what was let in stays let in, whatever was added behind. Each rule is held against
-each one above it in its chain, by what their conditions say; of chains of more than 600 rules,
-against those above that say the same, and some with one condition. A rule for all packets behind a jump that none comes
-back from is left out: it waits for rules to come. A condition that is not known, or is true by chance or
-rate, hides nothing. A remark where both do the same, as after a script that was run twice.`,
-	Fix:  "Take the rule away, or put it above the one that hides it.",
+	Why: `The first rule that matches decides, so a rule below it for the same packets never takes
+effect: what was accepted stays accepted, whatever was added below. Each rule is compared with
+each one above it in its chain, by their conditions; in chains of more than 600 rules, with
+those above that have the same conditions and some with one condition. A rule for all packets
+after a jump that never returns is left out: it is there for rules to come. A condition that is
+not known, or that depends on chance or a rate, hides nothing. A remark if both rules do the
+same, as after a script that ran twice.`,
+	Fix:  "Delete the rule, or move it above the one that hides it.",
 	Undo: "Add the rule where it was.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
@@ -47,9 +48,9 @@ rate, hides nothing. A remark where both do the same, as after a script that was
 							continue
 						}
 						if n++; len(where) < mostTop {
-							text := "no packet fits its conditions"
+							text := "its conditions contradict each other"
 							if of := r.Rules[above.ID]; of != nil {
-								text = fmt.Sprintf("behind rule %d: %s", of.Number, clip(of.Text))
+								text = fmt.Sprintf("below rule %d: %s", of.Number, clip(of.Text))
 							}
 							where = append(where, found(toolOf(r), "chain %s, rule %d: %s: %s", rule.Chain, rule.Number, clip(rule.Text), text))
 						}
@@ -60,12 +61,12 @@ rate, hides nothing. A remark where both do the same, as after a script that was
 					f := Finding{
 						Text:     fmt.Sprintf("%s of %s, chain %s, can never match", english.Plural(n, "rule"), toolOf(r), r.Rules[c.Rules[0].ID].Chain),
 						Evidence: where,
-						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to their end", ruleCost(r, n)),
-						Fix:      []string{"take them away, or put them above the rules that hide them"},
+						Cost:     fmt.Sprintf("about %.0f ns for each packet that passes them all", ruleCost(r, n)),
+						Fix:      []string{"delete them, or move them above the rules that hide them"},
 					}
 					if same {
 						f.Severity = check.Remark
-						f.Text += ": rules above do the same to all of their packets"
+						f.Text += ": rules above them do the same to all of their packets"
 					}
 					say(f)
 				}

@@ -13,16 +13,17 @@ import (
 
 var judgedAgain = Check{
 	ID:    "judged-again",
-	What:  "what one base chain lets in, another one of the same hook judges again",
+	What:  "a packet that one base chain accepts is evaluated again by another one of the same hook",
 	Least: check.Warning,
-	Why: `An accept ends the way through its own base chain alone. The packet goes on to all other
-base chains of that hook, of whatever table, priority and tool: each of them may drop it, and
-each costs. Asked is, for each port of TCP at which a program waits, a new connection from the
-internet: said where a rule for that port lets it in, and another base chain drops it by its
-policy or by a rule for all packets. A remark where that costs a packet of a known connection
-20 rules and more.`,
-	Fix:  "One base chain for each hook: the rule for the port where the others are, and one firewall.",
-	Undo: "Take that rule away.",
+	Why: `An accept ends the evaluation in its own base chain only. The packet goes on to all other base
+chains of that hook, of whatever table, priority and tool: each may drop it, and each costs
+time. For each TCP port that a program listens on, the doctor evaluates a new connection from
+the internet, and reports it if a rule for that port accepts it and another base chain drops it
+by its policy or by a rule for all packets. A remark if the other chains cost a packet of a
+known connection 20 rules or more.`,
+	Fix: `Use one base chain for each hook: put the rule for the port where the others are, and run one
+firewall.`,
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		told := map[string]bool{}
 		for _, l := range s.Listening {
@@ -68,12 +69,12 @@ func (s *Seen) overruled(of service, p packet.Packet, say func(Finding)) bool {
 				continue
 			}
 			say(Finding{
-				Text: fmt.Sprintf("%s is let in by a rule of %s, and dropped by %s", of, toolOf(r), byText(by, got)),
+				Text: fmt.Sprintf("%s is accepted by a rule of %s and dropped by %s", of, toolOf(r), byText(by, got)),
 				Evidence: []Evidence{
-					found(toolOf(r), "%s from %s to %s in %s: let in by %s", of, p.Source, p.Destination, p.In, byText(r, reach.Result{Rule: lets})),
+					found(toolOf(r), "%s from %s to %s in %s: accepted by %s", of, p.Source, p.Destination, p.In, byText(r, reach.Result{Rule: lets})),
 					found(toolOf(by), "the same packet: dropped by %s", byText(by, got)),
 				},
-				Fix: []string{fmt.Sprintf("where it is dropped: nft: tcp dport %d accept   (iptables: -p tcp --dport %d -j ACCEPT); or one of the two alone", of.port, of.port)},
+				Fix: []string{fmt.Sprintf("where it is dropped, accept it: nft: tcp dport %d accept   (iptables: -p tcp --dport %d -j ACCEPT); or keep only one of the two", of.port, of.port)},
 			})
 			return true
 		}
@@ -128,10 +129,10 @@ func (s *Seen) judgedOften(say func(Finding)) {
 		}
 		say(Finding{
 			Severity: check.Remark,
-			Text:     fmt.Sprintf("a packet of a known connection is judged by %s of hook input", english.Plural(len(where), "base chain")),
+			Text:     fmt.Sprintf("a packet of a known connection is evaluated by %s of hook input", english.Plural(len(where), "base chain")),
 			Evidence: where[:min(len(where), mostTop)],
-			Cost:     fmt.Sprintf("some %.0f ns for each packet beside the longest of them", cost-most),
-			Fix:      []string{"one base chain for the hook, or in each of them first: ct state established,related accept"},
+			Cost:     fmt.Sprintf("about %.0f ns for each packet, in all but the longest of them", cost-most),
+			Fix:      []string{"one base chain for the hook, or first in each of them: ct state established,related accept"},
 		})
 		return
 	}

@@ -13,32 +13,33 @@ import (
 
 var linearRules = Check{
 	ID:    "linear-rules",
-	What:  "a run of rules differs in one field alone: a set would be asked once",
+	What:  "many rules in a row differ in one field only: a set needs one look-up",
 	Least: check.Warning,
-	Why: `Each packet is asked by every rule of a chain until one ends its way, so 650 rules with
-a banned address each are 650 questions for whoever is not banned; a set answers in one. Rules
-that do not end the way (NOTRACK, MARK) are asked by all packets, those too that one before
-has matched. Said from 16 such rules in a row, as a warning from 100.`,
-	Fix: `A set: in nftables "ip saddr { … } drop" or a named set; for iptables an ipset and one
-rule; in a policy of Sluice one ban of all of them.`,
-	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
+	Why: `A packet is compared with each rule of a chain until one ends its evaluation. With 650 rules of
+one banned address each, a packet that is not banned is compared 650 times; a set needs one
+look-up. Rules that do not end the evaluation (NOTRACK, MARK) are evaluated for all packets,
+even those that an earlier rule has matched. Reported from 16 such rules in a row, as a warning
+from 100.`,
+	Fix: `Use a set: in nftables "ip saddr { … } drop" or a named set; in iptables an ipset and one rule;
+in a policy of Sluice one ban with all of them.`,
+	Undo: "Load the previous rules: save them first by iptables-save or nft list ruleset.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			for i := range r.Program.Chains {
 				for _, u := range runs(r, &r.Program.Chains[i]) {
 					f := Finding{
-						Text:     fmt.Sprintf("%s of %s, chain %s, differ in the %s alone", english.Plural(u.rules, "rule"), toolOf(r), u.first.Chain, u.field),
+						Text:     fmt.Sprintf("%s of %s, chain %s, differ only in the %s", english.Plural(u.rules, "rule"), toolOf(r), u.first.Chain, u.field),
 						Evidence: []Evidence{found(toolOf(r), "rule %d: %s", u.first.Number, clip(u.first.Text)), found(toolOf(r), "rule %d: %s", u.last.Number, clip(u.last.Text))},
-						Cost:     fmt.Sprintf("some %.0f ns for each packet that comes to them and matches none", ruleCost(r, u.rules)),
+						Cost:     fmt.Sprintf("about %.0f ns for each packet that reaches them and matches none", ruleCost(r, u.rules)),
 						Fix:      []string{setFor(r, u)},
 					}
 					switch {
 					case u.ends:
 					case u.untracks:
-						f.Text += ", and a packet that one of them keeps out of connection tracking is asked by all behind it"
-						f.Fix = append(f.Fix, "an accept behind each NOTRACK, or a chain that does both")
+						f.Text += ", and a packet that one of them leaves untracked is evaluated by all after it"
+						f.Fix = append(f.Fix, "an accept after each NOTRACK, or a chain that does both")
 					default:
-						f.Text += ", and end nothing: a packet that one of them matches is asked by all behind it"
+						f.Text += ", and do not end the evaluation: a packet that one of them matches is evaluated by all after it"
 					}
 					if u.rules < badRun {
 						f.Severity = check.Remark
@@ -55,12 +56,12 @@ func setFor(r *importer.Ruleset, u run) string {
 	word := map[program.Field]string{program.Source: "saddr", program.Destination: "daddr", program.SourcePort: "sport", program.Port: "dport"}[u.field]
 	if r.Table != "" {
 		if words := strings.Fields(u.first.Text); slices.Index(words, word) > 0 {
-			return fmt.Sprintf("one rule in their place, with %s %s { … }", words[slices.Index(words, word)-1], word)
+			return fmt.Sprintf("one rule instead, with %s %s { … }", words[slices.Index(words, word)-1], word)
 		}
-		return "one rule in their place, with a set { … }"
+		return "one rule instead, with a set { … }"
 	}
 	if word == "" {
-		return "a chain of their own, and one rule that leads there what they are about"
+		return "a chain of their own, and one rule that jumps there on what they have in common"
 	}
 	kind, side := "bitmap:port range 0-65535", "dst"
 	if strings.HasSuffix(word, "addr") {
@@ -72,7 +73,7 @@ func setFor(r *importer.Ruleset, u run) string {
 	if word[0] == 's' {
 		side = "src"
 	}
-	return fmt.Sprintf("ipset create NAME %s; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME %s", kind, side)
+	return fmt.Sprintf("ipset create NAME %s; ipset add NAME … for each; one rule instead, with -m set --match-set NAME %s", kind, side)
 }
 
 // run is consecutive rules of a chain that differ in the values of one field alone.

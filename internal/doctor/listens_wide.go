@@ -11,11 +11,11 @@ import (
 
 var listensWide = Check{
 	ID:    "listens-wide",
-	What:  "a program listens on every address, though only the host itself uses it",
+	What:  "a program listens on every address, although only the host itself uses it",
 	Least: check.Remark,
-	Why: `What listens at 0.0.0.0 or :: is one mistake in a firewall away from the internet. Said of
-programs to which somebody is connected now, and all of them from loopback.`,
-	Fix:  "Have it listen at 127.0.0.1 or ::1.",
+	Why: `A program that listens on 0.0.0.0 or :: is one firewall mistake away from the internet.
+Reported for programs that have connections now, all of them from loopback.`,
+	Fix:  "Have it listen on 127.0.0.1 or ::1.",
 	Undo: "Write the address back.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, l := range s.Listening {
@@ -30,9 +30,9 @@ programs to which somebody is connected now, and all of them from loopback.`,
 				who = "a program"
 			}
 			say(Finding{
-				Text:     fmt.Sprintf("%s listens at %s, and only the host itself is connected to it", who, l.At),
+				Text:     fmt.Sprintf("%s listens on %s, and only the host itself connects to it", who, l.At),
 				Evidence: []Evidence{found("ss -tn sport = :"+fmt.Sprint(l.At.Port()), "%s, all of them from the host's own addresses", english.Plural(len(l.Peers), "connection"))},
-				Fix:      []string{fmt.Sprintf("have it listen at %s", netip.AddrPortFrom(loopbackOf(l.At.Addr()), l.At.Port()))},
+				Fix:      []string{fmt.Sprintf("have it listen on %s", netip.AddrPortFrom(loopbackOf(l.At.Addr()), l.At.Port()))},
 			})
 		}
 	},

@@ -9,14 +9,14 @@ import (
 
 var logBusy = Check{
 	ID:    "log-busy",
-	What:  "writing the log takes a large part of a processor",
+	What:  "writing logs uses a large part of a processor",
 	Least: check.Warning,
-	Why: `A rule that logs each packet makes the kernel, journald and rsyslog work for each of
-them, and so do access logs: under an attack more than the attack itself. Said where a program
-that writes logs takes a tenth of a processor.`,
-	Fix: `A limit before each rule that logs (limit rate 5/minute), or a netlink log group in
-place of the kernel's log: "log: netlink" in a policy of Sluice.`,
-	Undo: "Take the limit away.",
+	Why: `A rule that logs each packet makes work for the kernel, journald and rsyslog, and so do access
+logs: under an attack, more than the attack itself. Reported if a program that writes logs uses
+a tenth of a processor.`,
+	Fix: `Put a limit before each rule that logs (limit rate 5/minute), or log to a netlink group instead
+of the kernel's log: "log: netlink" in a policy of Sluice.`,
+	Undo: "Remove the limit.",
 	look: func(s *Seen, say func(Finding)) {
 		var share float64
 		var who []Evidence
@@ -31,10 +31,10 @@ place of the kernel's log: "log: netlink" in a policy of Sluice.`,
 			Text:     fmt.Sprintf("programs that write logs take %.0f %% of a processor", 100*share),
 			Evidence: who,
 			Cost:     fmt.Sprintf("%.2f processors", share),
-			Fix:      []string{"journalctl -n 50   # what is written"},
+			Fix:      []string{"journalctl -n 50   # what is logged"},
 		}
 		if s.Log.Packets > 0 {
-			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", "%s of %s are packets that rules logged", english.Grouped(s.Log.Packets), english.Plural(s.Log.Lines, "line")))
+			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", "%s of %s are packets logged by rules", english.Grouped(s.Log.Packets), english.Plural(s.Log.Lines, "line")))
 			f.Fix = append(f.Fix, "a limit before each rule that logs")
 		}
 		say(f)

@@ -14,11 +14,11 @@ var logUnlimited = Check{
 	ID:    "log-unlimited",
 	What:  "a rule logs without a limit",
 	Least: check.Warning,
-	Why: `Each packet that meets it is a line of the kernel's log, which journald and rsyslog read:
-a flood of packets becomes a flood of lines, and that costs more than the packets do. Rules of
-chains that only a rule with a limit leads to are left out.`,
-	Fix:  `"limit rate 5/minute" before log; iptables: -m limit --limit 5/min.`,
-	Undo: "Take the limit away.",
+	Why: `Each packet that matches it adds a line to the kernel's log, which journald and rsyslog read: a
+flood of packets becomes a flood of lines, which costs more than the packets do. Chains that
+are only reached through a rule with a limit are left out.`,
+	Fix:  `Put "limit rate 5/minute" before log; in iptables, -m limit --limit 5/min.`,
+	Undo: "Remove the limit.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			var where []Evidence

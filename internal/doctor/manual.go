@@ -41,8 +41,8 @@ func Reference() []byte {
 	b.WriteString(`# What ` + "`sluice doctor`" + ` looks for
 
 Made from the checks themselves; do not edit it here. How to use it:
-[find what makes a host slow](../how-to/slow-host.md). The severity is that of a finding unless
-the text says otherwise. Findings are told by severity, and of the same one in the order of
+[find what makes a host slow](../how-to/slow-host.md). The severity is that of the finding unless
+the text says otherwise. Findings are sorted by severity, then in the order of
 this page.
 
 | check | severity | what |

@@ -12,14 +12,14 @@ import (
 
 var mssUnclamped = Check{
 	ID:    "mss-unclamped",
-	What:  "TCP is forwarded into a tunnel with smaller packets, and nothing tells the two ends",
+	What:  "TCP is forwarded into a tunnel with a smaller MTU, and its MSS is not clamped",
 	Least: check.Remark,
-	Why: `Both ends of a connection through a tunnel agree on segments that their own links carry,
-and the tunnel carries less. Path MTU discovery fixes it, as long as every network on the way
-passes the messages that it lives by; a rule that lowers the MSS in the SYN does not need them.
-A warning where rules drop these messages of the host itself.`,
-	Fix:  "Clamp the MSS of what is forwarded into the tunnel.",
-	Undo: "Take that rule away.",
+	Why: `Both ends of a connection through a tunnel agree on segments that fit their own links, but not
+the tunnel. Path MTU discovery corrects that, as long as every network on the path passes its
+ICMP messages; a rule that lowers the MSS in the SYN does not need them. A warning if rules
+drop these messages of the host itself.`,
+	Fix:  "Clamp the MSS of connections that are forwarded into the tunnel.",
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, family := range []int{4, 6} {
 			internet, ok := s.fromInternet(family)
@@ -49,7 +49,7 @@ A warning where rules drop these messages of the host itself.`,
 				p = p.Mirror()
 				if r, got := s.droppedOn(tooBig(p), packet.Out); r != nil {
 					f.Severity = check.Warning
-					f.Text += ", and the host does not say that a packet is too large: " + byText(r, got)
+					f.Text += ", and the host's packet-too-big messages are dropped: " + byText(r, got)
 				}
 				say(f)
 			}

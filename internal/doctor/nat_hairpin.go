@@ -14,16 +14,16 @@ import (
 
 var natHairpin = Check{
 	ID:    "nat-hairpin",
-	What:  "what is published by DNAT cannot be reached from beside the server, or from the host itself",
+	What:  "a service published by DNAT cannot be reached from the server's own network, or from the host itself",
 	Least: check.Remark,
-	Why: `A client in the server's own network asks for the public address: DNAT sends the packet
-back into that network, and the server answers the client directly, from an address that the
-client has not asked. It works where the source is rewritten as well, or where bridged frames
-pass connection tracking. The host itself, asking at 127.0.0.1, needs route_localnet and a
-rewritten source. Asked is each port that rules rewrite.`,
-	Fix: `Masquerade what goes from that network back into it; or a name that has the inside address
-there; or no rewriting of what comes from inside.`,
-	Undo: "Take that rule away.",
+	Why: `A client in the server's own network connects to the public address: DNAT sends the packet back
+into that network, and the server answers the client directly, from an address that the client
+did not connect to. It works if the source is rewritten as well, or if bridged frames pass
+through connection tracking. From the host itself, 127.0.0.1 needs route_localnet and a
+rewritten source. The doctor evaluates this for each port that rules rewrite.`,
+	Fix: `Masquerade packets that go from that network back into it; or use a name that resolves to the
+inside address there; or do not rewrite packets from inside.`,
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			for _, family := range []int{4, 6} {
@@ -63,7 +63,7 @@ func (s *Seen) hairpin(r *importer.Ruleset, family int, of service, say func(Fin
 		return
 	}
 	say(Finding{
-		Text: fmt.Sprintf("%s at %s cannot be reached from the network of the server behind it, by %s", of, p.Destination, out.Name),
+		Text: fmt.Sprintf("%s at %s cannot be reached from the network of its server, %s", of, p.Destination, out.Name),
 		Evidence: []Evidence{
 			found(toolOf(r), "%s from %s to %s in %s: %s sends it to %s, out by %s, and no rule rewrites its source: %s answers %s directly",
 				of, p.Source, p.Destination, out.Name, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name, end.Destination, p.Source),
@@ -90,7 +90,7 @@ func (s *Seen) hairpinOwn(r *importer.Ruleset, of service, say func(Finding)) {
 	}
 	setting := "net.ipv4.conf." + slashed(out.Name) + ".route_localnet"
 	why := found("sysctl "+setting, "0: the kernel sends nothing from 127.0.0.1 out by %s", out.Name)
-	fix := "sysctl -w " + setting + "=1, and masquerade what goes out there from 127.0.0.0/8"
+	fix := "sysctl -w " + setting + "=1, and masquerade packets from 127.0.0.0/8 that go out there"
 	if s.setting("net.ipv4.conf.all.route_localnet") == "1" || s.setting(setting) == "1" {
 		if slices.ContainsFunc(s.Rules, func(other *importer.Ruleset) bool {
 			q := p
@@ -102,12 +102,12 @@ func (s *Seen) hairpinOwn(r *importer.Ruleset, of service, say func(Finding)) {
 		}) {
 			return
 		}
-		why, fix = found(toolOf(r), "no rule rewrites the source 127.0.0.1 of what goes out by %s", out.Name), "masquerade what goes out by "+out.Name+" from 127.0.0.0/8"
+		why, fix = found(toolOf(r), "no rule rewrites the source 127.0.0.1 of packets that go out by %s", out.Name), "masquerade packets from 127.0.0.0/8 that go out by "+out.Name
 	}
 	by := acting(r.Program, p, packet.Out, rewritesDestination)
 	say(Finding{
 		Text:     fmt.Sprintf("%s at 127.0.0.1 cannot be reached from the host itself", of),
 		Evidence: []Evidence{found(toolOf(r), "%s from 127.0.0.1 to 127.0.0.1: %s sends it to %s, out by %s", of, byText(r, reach.Result{Rule: by}), netip.AddrPortFrom(got.Destination, got.Port), out.Name), why},
-		Fix:      []string{fix, "or leave 127.0.0.0/8 out of the rule: ! -d 127.0.0.0/8"},
+		Fix:      []string{fix, "or exclude 127.0.0.0/8 from the rule: ! -d 127.0.0.0/8"},
 	})
 }

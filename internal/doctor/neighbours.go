@@ -9,12 +9,12 @@ import (
 
 var neighboursFull = Check{
 	ID:    "neighbours",
-	What:  "the table of neighbours (ARP, NDP) is full",
+	What:  "the neighbour table (ARP, NDP) is full",
 	Least: check.Error,
-	Why: `The kernel has room for the link addresses of gc_thresh3 neighbours, of all network
-namespaces together: a host of many machines or containers has more. Packets to others are
-dropped.`,
-	Fix:     "Higher bounds: net.ipv4.neigh.default.gc_thresh1 to 3, the same for IPv6.",
+	Why: `The kernel keeps the link-layer addresses of at most gc_thresh3 neighbours, in all network
+namespaces together. A host with many machines or containers around it needs more. Packets to
+any other neighbour are dropped.`,
+	Fix:     "Raise net.ipv4.neigh.default.gc_thresh1 to gc_thresh3, and the same for IPv6.",
 	Undo:    "Write the settings back.",
 	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
@@ -23,7 +23,7 @@ dropped.`,
 			return
 		}
 		f := Finding{
-			Text:     "the table of neighbours is full",
+			Text:     "the neighbour table is full",
 			Evidence: []Evidence{found("table_fulls of /proc/net/stat/arp_cache and ndisc_cache", "%s times in the window", english.Grouped(n))},
 			Cost:     fmt.Sprintf("%.0f packets a second", s.second(n)),
 		}

@@ -13,17 +13,17 @@ import (
 
 var noFlowtable = Check{
 	ID:    "no-flowtable",
-	What:  "packets of known connections pass all of the forward path, since there is no flowtable",
+	What:  "packets of known connections take the whole forward path: there is no flowtable",
 	Least: check.Remark,
-	Why: `Connection tracking, routing and the rules of the forward hook are asked for each packet
-that a host forwards, also when its connection is known. A flowtable takes packets of known
-connections at the ingress hook of the device and sends them on: a quarter less for each, in
-story 4. Rules do not see them any more, so that counters, limits and bans of the forward
-chain miss them. Said from 1,000 forwarded packets a second on, a warning from 5,000, where
-rules are asked and connections tracked.`,
-	Fix: `A flowtable of the devices that forward, and a rule that hands it known connections; in
-a policy of Sluice "accelerate: true" below forward. The kernel needs nf_flow_table and
-nft_flow_offload, which those of distributions have.`,
+	Why: `Each forwarded packet goes through connection tracking, routing and the rules of the forward
+hook, even if its connection is known. A flowtable takes packets of known connections at the
+ingress hook of the device and sends them on: a quarter less work for each, in story 4. Rules
+no longer see these packets, so counters, limits and bans of the forward chain miss them.
+Reported from 1,000 forwarded packets a second, as a warning from 5,000, if there are rules and
+connections are tracked.`,
+	Fix: `Add a flowtable of the devices that forward, and a rule that offloads known connections to it;
+in a policy of Sluice, "accelerate: true" under forward. The kernel needs nf_flow_table and
+nft_flow_offload, which distributions ship.`,
 	Undo: "Delete the table with the flowtable.",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["Ip.ForwDatagrams"] + s.Moved["Ip6OutForwDatagrams"]
@@ -39,13 +39,13 @@ nft_flow_offload, which those of distributions have.`,
 			}
 		}
 		f := Finding{
-			Text: fmt.Sprintf("%s forwarded packets a second pass connection tracking, routing and rules, and there is no flowtable", english.Grouped(uint64(rate))),
+			Text: fmt.Sprintf("%s forwarded packets a second go through connection tracking, routing and rules: there is no flowtable", english.Grouped(uint64(rate))),
 			Evidence: []Evidence{
 				found("Ip ForwDatagrams, Ip6OutForwDatagrams (nstat)", "%s in the window", english.Grouped(n)),
 				found(toolOf(s.Rules[i]), "rules at the forward hook"),
 				found("nft list flowtables", "none"),
 			},
-			Cost: "some 2,400 instructions for each packet of a known connection (story 4)",
+			Cost: "about 2,400 instructions for each packet of a known connection (story 4)",
 			Fix: []string{
 				"in a policy of Sluice: forward: {accelerate: true}",
 				"or by hand: nft add table inet fastpath",

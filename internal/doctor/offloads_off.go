@@ -11,15 +11,15 @@ import (
 
 var offloadsOff = Check{
 	ID:    "offloads-off",
-	What:  "a device that could spare the processors work for each packet does not",
+	What:  "offloads of a device that would save work for each packet are off",
 	Least: check.Remark,
-	Why: `Checksums by the card, segments made by it (tx-tcp-segmentation) or late in the kernel
-(tx-generic-segmentation) and received packets merged (rx-gro) let rules, routing and sockets be
-asked once for dozens of packets. Tools for capturing and old advice against faults turn them off.
-Said of devices with 1,000 packets a second or more, a warning from 20,000; of veth without rx-gro,
-which is off there from the beginning, and not of r8169, whose driver leaves off what its cards do
-wrong.`,
-	Fix:  "ethtool -K DEVICE FEATURE on, and the line taken away that turns it off.",
+	Why: `With checksums by the card, segmentation in the card (tx-tcp-segmentation) or late in the
+kernel (tx-generic-segmentation), and merged received packets (rx-gro), rules, routing and
+sockets run once for dozens of packets. Capture tools and old advice against faults turn these
+off. Reported for devices with 1,000 packets a second or more, as a warning from 20,000; for
+veth without rx-gro, which is off by default; not for r8169, whose driver turns off what its
+cards do wrong.`,
+	Fix:  "ethtool -K DEVICE FEATURE on, and remove the line that turns it off.",
 	Undo: "ethtool -K DEVICE FEATURE off.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, d := range s.Devices {
@@ -31,8 +31,8 @@ wrong.`,
 				continue
 			}
 			f := Finding{
-				Text:     fmt.Sprintf("%s could do %s, and does not", d.Name, english.List(off)),
-				Evidence: []Evidence{found("ethtool -k "+d.Name, "off, and not fixed: %s", strings.Join(off, ", ")), found("ip -s link show "+d.Name, "%.0f packets a second, both ways", s.second(d.Packets))},
+				Text:     fmt.Sprintf("%s supports %s, which is off", d.Name, english.List(off)),
+				Evidence: []Evidence{found("ethtool -k "+d.Name, "off, and not fixed: %s", strings.Join(off, ", ")), found("ip -s link show "+d.Name, "%.0f packets a second, both directions", s.second(d.Packets))},
 				Fix:      []string{"ethtool -K " + d.Name + " " + strings.Join(off, " on ") + " on"},
 				Undo:     []string{"ethtool -K " + d.Name + " " + strings.Join(off, " off ") + " off"},
 			}

@@ -9,13 +9,13 @@ import (
 
 var oneProcessor = Check{
 	ID:    "one-processor",
-	What:  "one processor receives nearly all packets and has no time left",
+	What:  "one processor receives nearly all packets and is out of time",
 	Least: check.Warning,
-	Why: `Packets are worked off by the processor that the card interrupts: rules, connection
-tracking and routing with them. With one queue all of that is one processor's, whose time is
-the host's limit while others idle. Said where one spends eight tenths of its time in softirq,
-and another less than a third.`,
-	Fix:  "More queues (ethtool -L), or RPS, by which a processor hands packets on; cheaper rules.",
+	Why: `Packets are handled by the processor that the card interrupts: rules, connection tracking and
+routing included. With one queue all of that falls on one processor, which limits the host
+while others idle. Reported if one spends eight tenths of its time in softirq and another is
+busy for less than a third.`,
+	Fix:  "More queues (ethtool -L), RPS, which spreads packets over processors, or cheaper rules.",
 	Undo: "Write 0 to rps_cpus.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Window.Seconds() < judgedSeconds {

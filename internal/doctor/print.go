@@ -49,7 +49,7 @@ func (r *Report) Markdown(w io.Writer) {
 		}
 	}
 	if times := r.Times(); len(times) > 0 {
-		fmt.Fprintf(w, "\n## Of a processor's time packets took\n\n    %s\n", strings.Join(times, "\n    "))
+		fmt.Fprintf(w, "\n## Processor time that packets took\n\n    %s\n", strings.Join(times, "\n    "))
 	}
 	if chains := r.Chains(); len(chains) > 0 {
 		fmt.Fprintf(w, "\n## %s\n\n    %s\n", english.Sentence(ChainsHead), strings.Join(chains, "\n    "))

@@ -15,16 +15,16 @@ import (
 
 var publishedPast = Check{
 	ID:    "published-past",
-	What:  "the port of a container is open to the internet past the rules that close it",
+	What:  "a container's port is open to the internet although the host's rules close it",
 	Least: check.Warning,
-	Why: `"docker run -p 8080:80" writes a DNAT rule, and accepts behind it. Such packets are
-forwarded and never see the chain of hook input, so what ufw or firewalld close there stays
-open. Asked is, for each port that a rule of prerouting rewrites to an address behind a
-bridge of containers, a new connection from the internet: said where the rules of input would
-surely drop it, and every ruleset surely lets it through to the container.`,
-	Fix: `Publish at an address that the internet does not reach (127.0.0.1:8080:80), or drop in
-the chain that Docker leaves to the host, DOCKER-USER.`,
-	Undo: "Take that rule away.",
+	Why: `"docker run -p 8080:80" adds a DNAT rule, and accepts behind it. Such packets are forwarded and
+never reach the input hook, so a port that ufw or firewalld closes there stays open. For each
+port that a prerouting rule rewrites to an address behind a bridge of containers, the doctor
+evaluates a new connection from the internet. It reports it if the input rules are certain to
+drop it and every ruleset is certain to let it through to the container.`,
+	Fix: `Publish on an address that the internet does not reach (127.0.0.1:8080:80), or drop in
+DOCKER-USER, the chain that Docker leaves to you.`,
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			var open []Evidence
@@ -49,7 +49,7 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 						ports = append(ports, of.String())
 					}
 					if len(open) < mostTop {
-						open = append(open, found(toolOf(r), "%s from %s to %s in %s: to the host itself dropped by %s; %s sends it to %s, and all rules let it out by %s",
+						open = append(open, found(toolOf(r), "%s from %s to %s in %s: to the host itself it is dropped by %s; %s sends it to %s, and all rules let it out by %s",
 							of, p.Source, p.Destination, p.In, closed, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name))
 					}
 				}
@@ -58,9 +58,9 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 				continue
 			}
 			f := Finding{
-				Text:     fmt.Sprintf("%s closed to the host and open to a container behind it: %s", map[bool]string{true: "1 port is", false: english.Plural(len(ports), "port") + " are"}[len(ports) == 1], english.List(ports[:min(len(ports), mostTop)])),
+				Text:     fmt.Sprintf("%s closed on the host but open to a container: %s", map[bool]string{true: "1 port is", false: english.Plural(len(ports), "port") + " are"}[len(ports) == 1], english.List(ports[:min(len(ports), mostTop)])),
 				Evidence: open,
-				Fix:      []string{"publish it for the host alone: docker run -p 127.0.0.1:PORT:PORT"},
+				Fix:      []string{"publish it on loopback only: docker run -p 127.0.0.1:PORT:PORT"},
 			}
 			for i := range r.Program.Chains {
 				user = user || r.Program.Chains[i].Name == "filter/DOCKER-USER"
@@ -69,7 +69,7 @@ the chain that Docker leaves to the host, DOCKER-USER.`,
 				p, _ := s.fromInternet(map[string]int{"ip": 4, "ip6": 6}[r.Family])
 				rule := fmt.Sprintf("DOCKER-USER -i %s -m conntrack --ctstate NEW -j DROP", p.In)
 				command := strings.TrimSuffix(toolOf(r), "-nft")
-				f.Fix = append(f.Fix, command+" -I "+rule+"   # all that is published")
+				f.Fix = append(f.Fix, command+" -I "+rule+"   # everything that is published")
 				f.Undo = append(f.Undo, command+" -D "+rule)
 			}
 			say(f)

@@ -9,12 +9,12 @@ import (
 
 var ringFull = Check{
 	ID:    "receive-ring",
-	What:  "a network card drops packets since its ring is full",
+	What:  "a network card drops packets because its receive ring is full",
 	Least: check.Error,
-	Why: `The card writes packets into a ring that the processor empties. When it comes too late,
-the card drops them, before anything of the kernel sees them.`,
-	Fix:  "A longer ring (ethtool -G), interrupts on more processors (ethtool -L), cheaper rules.",
-	Undo: "ethtool -G with the length before, which ethtool -g shows.",
+	Why: `The card writes packets into a ring, which a processor empties. If the processor is too slow,
+the card drops packets before the kernel sees them.`,
+	Fix:  "A longer ring (ethtool -G), interrupts on more processors (ethtool -L), or cheaper rules.",
+	Undo: "ethtool -G with the previous length, which ethtool -g shows.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, d := range s.Devices {
 			if d.Missed == 0 {

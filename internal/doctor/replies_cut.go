@@ -10,17 +10,17 @@ import (
 
 var repliesCut = Check{
 	ID:    "replies-cut",
-	What:  "rules drop the answers to what the host itself asks",
+	What:  "rules drop the answers to the host's own requests",
 	Least: check.Error,
-	Why: `An answer of a name server that a rule drops costs five seconds for each look-up, then
-the next server is asked; ssh and mail look names up for each connection. It happens where a
-block by country or by address stands in a base chain of its own: an accept in an earlier
-chain does not end a packet's way, so "established" in another chain does not help. The
-answers of the host's name servers, time servers and package mirrors, and those of its open
-connections, are asked of every ruleset; said where one surely drops them.`,
-	Fix: `Decide answers first in that chain: "ct state established,related accept" as its first
-rule, or one chain for both.`,
-	Undo: "Take that rule away.",
+	Why: `If a rule drops the answer of a name server, each look-up takes five seconds until the next
+server is tried; ssh and mail look up names for each connection. This happens when a block by
+country or by address is in a base chain of its own: an accept in an earlier chain does not
+stop later chains, so "established" in another chain does not help. The doctor evaluates, in
+every ruleset, the answers of the host's name servers, time servers and package mirrors, and
+packets of its open connections. It reports those that are certain to be dropped.`,
+	Fix: `Accept answers first in that chain: "ct state established,related accept" as its first rule. Or
+use one chain for both.`,
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		told := map[string]bool{}
 		for _, server := range s.Servers {

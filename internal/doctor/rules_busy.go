@@ -10,16 +10,17 @@ import (
 
 var rulesBusy = Check{
 	ID:    "rules-busy",
-	What:  "rules take a large part of the processors' time",
+	What:  "rules use a large part of the processors' time",
 	Least: check.Warning,
-	Why: `Each packet is asked by the rules of its hooks. Where that takes a tenth of a processor,
-and a quarter of all that packets take, it is what to make cheaper before anything else. The
-processors are looked at 999 times a second each (perf_event_open, the clock of the processor),
-and where they are in the kernel is told by its functions: that is of all network namespaces
-together, and said where this one has rules of that kind and packets enough. Functions do not tell tables apart.`,
-	Fix: `Sets in place of runs of rules, the rule for known connections first, what is dropped
-in great numbers before connection tracking; in a policy of Sluice all of that is done.`,
-	Undo: "Load the rules as they were.",
+	Why: `Each packet is evaluated by the rules of its hooks. If that takes a tenth of a processor, and a
+quarter of the time of all packet work, make the rules cheaper first. Each processor is sampled
+999 times a second (perf_event_open, the processor's clock), and the kernel function found
+there shows what it does. The samples cover all network namespaces together, so this is
+reported only if this one has rules of that kind and enough packets. Functions do not show
+which table a rule is in.`,
+	Fix: `Use sets instead of many similar rules, put the rule for known connections first, and drop
+floods before connection tracking. A policy of Sluice does all of that.`,
+	Undo: "Load the previous rules.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Window.Seconds() < judgedSeconds {
 			return
@@ -43,11 +44,11 @@ in great numbers before connection tracking; in a policy of Sluice all of that i
 			say(Finding{
 				Text: fmt.Sprintf("rules of %s take %.0f %% of a processor%s", t.What, 100*t.Share, prefixed(", at hook ", t.Hook)),
 				Evidence: append([]Evidence{
-					found("perf_event_open, cpu-clock", "%s of %.0f a processor were there", english.Plural(t.Samples, "sample"), s.Window.Seconds()/sampling.Period.Seconds()),
+					found("perf_event_open, cpu-clock", "%s there, of %.0f on each processor", english.Plural(t.Samples, "sample"), s.Window.Seconds()/sampling.Period.Seconds()),
 					found("perf_event_open, cpu-clock", "packets took %.0f %% of a processor in all", 100*all),
 				}, where...),
 				Cost: fmt.Sprintf("%.2f processors", t.Share),
-				Fix:  []string{"begin with what is found of these rules beside this"},
+				Fix:  []string{"begin with the other findings on these rules"},
 			})
 		}
 	},

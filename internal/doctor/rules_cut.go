@@ -22,12 +22,12 @@ func (s *Seen) cut(p packet.Packet, whose, from string, told map[string]bool, sa
 	told[whose] = true
 	fix, undo := letKnown(r, got.Hook, got.Chain)
 	say(Finding{
-		Text: fmt.Sprintf("the answers of %s are dropped by %s", whose, byText(r, got)),
+		Text: fmt.Sprintf("answers of %s are dropped by %s", whose, byText(r, got)),
 		Evidence: []Evidence{
-			found(from, "the host asks %s", whose),
+			found(from, "the host queries %s", whose),
 			found(toolOf(r), "%s from %s:%d to %s:%d, established, in %s: dropped in chain %s", packet.ProtocolName(p.Protocol), p.Source, p.SourcePort, p.Destination, p.Port, p.In, got.Chain),
 		},
-		Cost: map[bool]string{true: "5 s for each look-up that asks it", false: ""}[p.SourcePort == 53],
+		Cost: map[bool]string{true: "5 s for each look-up", false: ""}[p.SourcePort == 53],
 		Fix:  fix,
 		Undo: undo,
 	})

@@ -170,10 +170,10 @@ func (b *broken) counted(tool string, family, rules, each, behind int) {
 // TestRunsThatGoOn: of a run of rules that end nothing it is told, by each tool.
 func TestRunsThatGoOn(t *testing.T) {
 	for _, test := range []struct{ tool, target, says string }{
-		{"iptables-legacy", "MARK --set-xmark 0x1/0xffffffff", "and end nothing"},
-		{"iptables-nft", "MARK --set-xmark 0x1/0xffffffff", "and end nothing"},
-		{"iptables-legacy", "CT --notrack", "keeps out of connection tracking"},
-		{"iptables-nft", "ACCEPT", "alone"},
+		{"iptables-legacy", "MARK --set-xmark 0x1/0xffffffff", "do not end the evaluation"},
+		{"iptables-nft", "MARK --set-xmark 0x1/0xffffffff", "do not end the evaluation"},
+		{"iptables-legacy", "CT --notrack", "leaves untracked"},
+		{"iptables-nft", "ACCEPT", "only in the source"},
 	} {
 		b := newBroken(t)
 		text := "*raw\n:PREROUTING ACCEPT [0:0]\n"
@@ -181,7 +181,7 @@ func TestRunsThatGoOn(t *testing.T) {
 			text += fmt.Sprintf("-A PREROUTING -s 203.0.113.%d -j %s\n", i, test.target)
 		}
 		b.tables(test.tool, 4, text+"COMMIT\n")
-		if found, all := b.examine("linear-rules", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, test.says) || strings.HasSuffix(found[0].Text, "alone") != (test.says == "alone") {
+		if found, all := b.examine("linear-rules", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, test.says) || strings.HasSuffix(found[0].Text, "only in the source") != (test.target == "ACCEPT") {
 			t.Errorf("%s: %+v", test.target, all)
 		}
 	}

@@ -23,12 +23,12 @@ func letKnown(r *importer.Ruleset, kind program.HookKind, chain string) (fix, un
 	before := kind == program.Ingress || b.Priority < trackedFrom && (kind == program.Prerouting || kind == program.Output)
 	switch {
 	case r.Table != "" && before:
-		return []string{fmt.Sprintf("give chain %s the priority -150: at %d it comes before connection tracking, where no rule knows a connection", b.Chain, b.Priority)}, nil
+		return []string{fmt.Sprintf("give chain %s the priority -150: at %d it comes before connection tracking, where no rule can match its connection", b.Chain, b.Priority)}, nil
 	case r.Table != "":
 		return []string{fmt.Sprintf("nft insert rule %s %s %s ct state established,related accept", r.Family, r.Table, b.Chain)},
-			[]string{fmt.Sprintf("nft delete rule %s %s %s handle N   # N as nft -a list chain %[1]s %s %s says", r.Family, r.Table, b.Chain)}
+			[]string{fmt.Sprintf("nft delete rule %s %s %s handle N   # N: see nft -a list chain %[1]s %s %s", r.Family, r.Table, b.Chain)}
 	case before:
-		return []string{fmt.Sprintf("move these rules to table mangle: %s comes before connection tracking, where no rule knows a connection", b.Table)}, nil
+		return []string{fmt.Sprintf("move these rules to table mangle: %s comes before connection tracking, where no rule can match its connection", b.Table)}, nil
 	}
 	command := toolOf(r)
 	if b.Table != "filter" {

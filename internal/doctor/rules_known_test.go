@@ -81,8 +81,8 @@ func TestKnownNowhere(t *testing.T) {
 		fixes = append(fixes, f.Fix...)
 	}
 	if !slices.Equal(fixes, []string{
-		"move these rules to table mangle: raw comes before connection tracking, where no rule knows a connection",
-		"give chain c the priority -150: at -300 it comes before connection tracking, where no rule knows a connection",
+		"move these rules to table mangle: raw comes before connection tracking, where no rule can match its connection",
+		"give chain c the priority -150: at -300 it comes before connection tracking, where no rule can match its connection",
 	}) {
 		t.Errorf("%+v", all)
 	}
@@ -111,9 +111,9 @@ func TestSetInPlace(t *testing.T) {
 		fixes = append(fixes, f.Fix...)
 	}
 	for _, want := range []string{
-		"ipset create NAME hash:net family inet6; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME src",
-		"ipset create NAME bitmap:port range 0-65535; ipset add NAME … for each; one rule in their place, with -m set --match-set NAME dst",
-		"one rule in their place, with udp sport { … }",
+		"ipset create NAME hash:net family inet6; ipset add NAME … for each; one rule instead, with -m set --match-set NAME src",
+		"ipset create NAME bitmap:port range 0-65535; ipset add NAME … for each; one rule instead, with -m set --match-set NAME dst",
+		"one rule instead, with udp sport { … }",
 	} {
 		if !slices.Contains(fixes, want) {
 			t.Errorf("no fix %q: %+v", want, all)

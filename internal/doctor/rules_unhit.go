@@ -12,15 +12,16 @@ import (
 
 var unhitRules = Check{
 	ID:    "rules-unhit",
-	What:  "many rules of a chain have counted nothing, while a million packets were counted behind them",
+	What:  "many rules of a chain have counted nothing, while a million packets were counted after them",
 	Least: check.Remark,
-	Why: `A rule is asked whether or not it ever matches. Looked at are the counters of rules and of
-the policies of chains: a packet that was counted by a rule has come by all that stand above it
-in its chain. Counters begin with the rule, so one that was added today has counted little by
-right; rules of nftables count only where they say "counter". Said from ten rules of a chain
-on. What waits for rare packets has to stay, and may stand further down.`,
-	Fix:  "Ask whether somebody needs them still; a set or a chain of its own for what few packets concern.",
-	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
+	Why: `A rule is evaluated whether or not it ever matches. The doctor reads the counters of rules and
+of chain policies: a packet that a rule counted has passed all rules above it in its chain.
+Counters begin with the rule, so a rule that was added today may rightly have counted little;
+rules of nftables count only with the word "counter". Reported from ten rules of a chain. Rules
+for rare packets must stay, but may move further down.`,
+	Fix: `Find out whether anybody still needs them; move rules for rare packets into a set or a chain of
+their own.`,
+	Undo: "Load the previous rules: save them first by iptables-save or nft list ruleset.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, r := range s.Rules {
 			for i := range r.Program.Chains {
@@ -30,12 +31,12 @@ on. What waits for rare packets has to stay, and may stand further down.`,
 				}
 				first, last := idle[0], idle[len(idle)-1]
 				say(Finding{
-					Text: fmt.Sprintf("%s of %s, chain %s, have counted nothing, and %s packets were counted behind them", english.Plural(len(idle), "rule"), toolOf(r), first.Chain, english.Grouped(behind)),
+					Text: fmt.Sprintf("%s of %s, chain %s, have counted nothing, while %s packets were counted after them", english.Plural(len(idle), "rule"), toolOf(r), first.Chain, english.Grouped(behind)),
 					Evidence: []Evidence{
 						found(toolOf(r), "rule %d, 0 packets: %s", first.Number, clip(first.Text)), found(toolOf(r), "rule %d, 0 packets: %s", last.Number, clip(last.Text)),
 					},
-					Cost: fmt.Sprintf("some %.0f ns for each packet that comes by them", ruleCost(r, len(idle))),
-					Fix:  []string{"ask whether somebody needs them still; one set, or a chain of their own behind one condition, for those that stay"},
+					Cost: fmt.Sprintf("about %.0f ns for each packet that passes them", ruleCost(r, len(idle))),
+					Fix:  []string{"find out whether anybody needs them; put those that stay into one set, or into a chain of their own behind one condition"},
 				})
 			}
 		}

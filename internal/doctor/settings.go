@@ -124,28 +124,28 @@ func (s *Seen) advise(w Wish) *Advice {
 	most, buckets, why := t.Most, t.Buckets, ""
 	switch size := s.sized(); {
 	case w.Max > 0:
-		most, why = w.Max, "as asked for"
+		most, why = w.Max, "as requested"
 	case size > t.Most && t.Most > 0:
-		most, why = size, fmt.Sprintf("%s new connections a second, which stay %d s, twice over", english.Grouped(uint64(a.Rate)), a.Lifetime)
+		most, why = size, fmt.Sprintf("twice the entries of %s new connections a second, which live %d s", english.Grouped(uint64(a.Rate)), a.Lifetime)
 		if s.nearlyFull() {
-			why = "it is full, or nearly so, or was lately"
+			why = "it is full or nearly full, or was recently"
 		}
 	}
 	if most > buckets && (most != t.Most || t.Most > entriesOfBucket*buckets) {
 		buckets = roundBuckets(most)
 	}
-	change("as many buckets as entries, so that a look-up passes two of them when it is full", s.to(conntrackBuckets, buckets))
+	change("as many buckets as entries: a look-up in a full table passes two of them", s.to(conntrackBuckets, buckets))
 	change(why, s.to(conntrackMax, most))
 	a.MemoryThen = t.memory(most, buckets)
 	switch {
 	case w.TimeWait > 0:
-		change("as asked for", Setting{timeWait, strconv.FormatUint(life, 10), strconv.FormatUint(w.TimeWait, 10)})
+		change("as requested", Setting{timeWait, strconv.FormatUint(life, 10), strconv.FormatUint(w.TimeWait, 10)})
 	case most > largeTable && life > shortLife && w.Max == 0:
 		a.Shorter = max(1, a.Wanted*shortLife/life)
 	}
 	for _, c := range s.shortened() {
 		if c.Name != timeWait || w.TimeWait == 0 {
-			change(fmt.Sprintf("%s entries of connections that ended and %s of idle ones have most of the table", english.Grouped(t.Ended), english.Grouped(t.Idle)), c)
+			change(fmt.Sprintf("%s entries of closed connections and %s of idle ones fill most of the table", english.Grouped(t.Ended), english.Grouped(t.Idle)), c)
 		}
 	}
 	return a
@@ -156,7 +156,7 @@ func (s *Seen) rate() (perSecond float64, why string) {
 	if s.Expect > 0 {
 		return float64(s.Expect), "--expect"
 	}
-	return s.Table.Fresh + s.second(s.Moved["conntrack.drop"]), "reckoned from the entries of connections that ended"
+	return s.Table.Fresh + s.second(s.Moved["conntrack.drop"]), "computed from the entries of closed connections"
 }
 
 // sized is how many entries the table should have room for, a power of two: what the load
@@ -198,9 +198,9 @@ func (s *Seen) shortened() (out []Setting) {
 
 // sizeText is how large an entry is, and what the table takes.
 func (t *Table) sizeText() string {
-	how := "as the kernel's slab says"
+	how := "from the kernel's slab"
 	if !t.Measured {
-		how = "as usual, since /proc/slabinfo could not be read"
+		how = "assumed, because /proc/slabinfo could not be read"
 	}
 	return fmt.Sprintf("%d bytes an entry with its extensions, %s: the table takes %s now, at most %s", t.EntryBytes, how,
 		bytesText(t.memory(t.Entries, t.Buckets)), bytesText(t.memory(t.Most, t.Buckets)))

@@ -9,11 +9,11 @@ import (
 
 var stolen = Check{
 	ID:    "stolen",
-	What:  "the hypervisor gives the time of this machine's processors to others",
+	What:  "the hypervisor gives this machine's processor time to others",
 	Least: check.Warning,
-	Why: `A virtual machine that wants to run and may not waits, and its packets with it. That
-looks like a slow firewall from inside. Said from a twentieth of all time on.`,
-	Fix:  "Ask who runs the hypervisor, or take a machine with processors of its own.",
+	Why: `A virtual machine that is ready to run but not scheduled waits, and so do its packets. From
+inside, that looks like a slow firewall. Reported from a twentieth of all time.`,
+	Fix:  "Contact whoever runs the hypervisor, or use a machine with dedicated processors.",
 	Undo: "Nothing was changed.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Window.Seconds() < judgedSeconds || len(s.Processors) == 0 {
@@ -27,7 +27,7 @@ looks like a slow firewall from inside. Said from a twentieth of all time on.`,
 			return
 		}
 		say(Finding{
-			Text:     fmt.Sprintf("%.0f %% of this machine's time were given to others", 100*sum),
+			Text:     fmt.Sprintf("%.0f %% of this machine's processor time went to others", 100*sum),
 			Evidence: []Evidence{found("steal of /proc/stat", "%.1f %% of the time of %s", 100*sum, english.Plural(len(s.Processors), "processor"))},
 		})
 	},

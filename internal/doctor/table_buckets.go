@@ -11,10 +11,10 @@ var tableBuckets = Check{
 	ID:    "table-buckets",
 	What:  "the connection table has too few buckets",
 	Least: check.Remark,
-	Why: `Each packet of a tracked connection looks its entry up in a list of those that share a
-bucket. Each entry is in two lists, so a table with room for four times its buckets has lists
-of eight when it is full. Said at more than four entries a bucket; a warning where they are in
-use, or where the kernel gave up at a list that was too long (chaintoolong).`,
+	Why: `For each packet of a tracked connection the kernel searches the list of entries that share a
+bucket. Each entry is in two lists, so when a table with room for four entries per bucket is
+full, a list has eight. Reported above four entries per bucket; a warning if they are in use,
+or if the kernel gave up on a list that was too long (chaintoolong).`,
 	Fix:     "As many buckets as entries; a bucket takes 8 bytes.",
 	Undo:    "Write the setting back.",
 	Fixable: true,
@@ -28,7 +28,7 @@ use, or where the kernel gave up at a list that was too long (chaintoolong).`,
 			Text: fmt.Sprintf("%s entries share %s buckets: a look-up passes %.0f of them when the table is full", english.Grouped(t.Most), english.Grouped(t.Buckets), 2*float64(t.Most)/float64(t.Buckets)),
 			Evidence: []Evidence{
 				found("/proc/sys/net/netfilter/nf_conntrack_buckets", "%s buckets", english.Grouped(t.Buckets)),
-				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be, %s are", english.Grouped(t.Most), english.Grouped(t.Entries)),
+				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s of at most %s entries", english.Grouped(t.Entries), english.Grouped(t.Most)),
 			},
 		}
 		f.set(bytesText(roundBuckets(t.Most)*bucketBytes)+" of memory", s.to(conntrackBuckets, roundBuckets(t.Most)))

@@ -9,16 +9,16 @@ import (
 
 var tableDead = Check{
 	ID:    "table-dead",
-	What:  "most of the connection table is of connections that are over or idle",
+	What:  "most entries of the connection table are of closed or idle connections",
 	Least: check.Remark,
-	Why: `An entry of TCP lives on for two minutes when its connection was closed
-(nf_conntrack_tcp_timeout_time_wait), and for five days without a packet when it was not
-(nf_conntrack_tcp_timeout_established): clients that vanish leave them behind. Said where
-they are more than half of a table of 1,000 entries or more; a warning where the table is
-half full.`,
-	Fix: `Shorter time-outs: 30 s behind a closed connection, some hours for one without
-packets (longer than the keep-alive of what is to stay open).`,
-	Undo:    "Write the settings back; entries keep the time-out that their last packet gave them.",
+	Why: `A TCP entry lives for two minutes after the connection was closed
+(nf_conntrack_tcp_timeout_time_wait), and for five days without a packet if it was not
+(nf_conntrack_tcp_timeout_established): clients that vanish leave such entries behind. Reported
+if they are more than half of a table of at least 1,000 entries; a warning if the table is half
+full.`,
+	Fix: `Shorter timeouts: 30 s after a closed connection, some hours without packets (longer than the
+keep-alive of connections that must stay open).`,
+	Undo:    "Write the settings back; entries keep the timeout that their last packet set.",
 	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
@@ -26,7 +26,7 @@ packets (longer than the keep-alive of what is to stay open).`,
 			return
 		}
 		f := Finding{
-			Text: fmt.Sprintf("%d %% of the connection table are dead: %s entries of connections that ended, %s of ones without a packet for an hour", (t.Ended+t.Idle)*100/t.Listed, english.Grouped(t.Ended), english.Grouped(t.Idle)),
+			Text: fmt.Sprintf("%d %% of the connection table is dead: %s entries of closed connections, %s without a packet for an hour", (t.Ended+t.Idle)*100/t.Listed, english.Grouped(t.Ended), english.Grouped(t.Idle)),
 			Cost: bytesText((t.Ended+t.Idle)*t.EntryBytes) + " of memory, and their room in the table",
 		}
 		if t.percent() >= 50 {

@@ -28,17 +28,17 @@ var tableFull = Check{
 	ID:    "table-full",
 	What:  "the connection table is full, or nearly so",
 	Least: check.Error,
-	Why: `A packet that begins a connection and finds no room for an entry is dropped before
-any rule is asked ("nf_conntrack: table full, dropping packet"), also of what no rule keeps
-state for. Clients try again after 1, 3, 7 and more seconds, so that requests take long
-before they fail. Entries outlive their connections: one of TCP that was closed properly
-stays two minutes. An error is a table that is full or refuses packets now; a warning is
-one that is 80 % full, or whose namespace has refused packets while the kernel's log says
-that a table of the machine was full within the last hour.`,
-	Fix: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
-only where entries are made. Or keep what needs no state out of it: in a policy of Sluice
-"bypass" for a busy service, in other rulesets NOTRACK in both directions.`,
-	Undo:    "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
+	Why: `A packet that begins a connection and finds no room in the table is dropped before any rule is
+evaluated ("nf_conntrack: table full, dropping packet"), even if no rule needs state for it.
+Clients retry after 1, 3, 7 and more seconds, so requests take long before they fail. Entries
+outlive their connections: a TCP connection that was closed properly keeps its entry for two
+minutes. An error if the table is full or refuses packets now; a warning if it is 80 % full, or
+if this namespace has refused packets and the kernel's log shows that a table of this machine
+was full within the last hour.`,
+	Fix: `Enlarge the table: nf_conntrack_max together with the buckets; memory is only used for entries
+that exist. Or keep what needs no state out of it: "bypass" for a busy service in a policy of
+Sluice, NOTRACK in both directions in other rulesets.`,
+	Undo:    "Write the two settings back. A table with more entries than its maximum keeps them until they end.",
 	Fixable: true,
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
@@ -51,13 +51,13 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 		lost, full, logged := s.lost(), max(t.Entries, t.Peak) >= t.Most, s.wasFull()
 		f := Finding{Evidence: []Evidence{
 			found("/proc/sys/net/netfilter/nf_conntrack_count", "%s entries, at most %s in the window", english.Grouped(t.Entries), english.Grouped(max(t.Entries, t.Peak))),
-			found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
+			found("/proc/sys/net/netfilter/nf_conntrack_max", "maximum %s entries", english.Grouped(t.Most)),
 		}}
 		f.Text = fmt.Sprintf("the connection table is full: %s of %s entries", english.Grouped(max(t.Entries, t.Peak)), english.Grouped(t.Most))
 		switch {
 		case lost > 0:
 			f.Evidence = append(f.Evidence, found("counters drop and early_drop of the connection table (conntrack -S)", "%s packets and entries in %s", english.Grouped(lost), english.Duration(s.Window.Round(time.Millisecond))))
-			f.Cost = fmt.Sprintf("%.0f new connections a second are refused, or cost another its entry", s.second(lost))
+			f.Cost = fmt.Sprintf("%.0f new connections a second are refused, or evict another's entry", s.second(lost))
 		case full:
 		case logged:
 			f.Severity = check.Warning
@@ -67,7 +67,7 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 			f.Text = fmt.Sprintf("the connection table is %d %% full: %s of %s entries", t.percent(), english.Grouped(max(t.Entries, t.Peak)), english.Grouped(t.Most))
 		}
 		if logged {
-			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", `%s that the table was full, the newest %s old`, english.Plural(s.Log.TableFull, "line"), english.Duration(s.Log.TableFullAge.Round(time.Second))))
+			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", `%s that the table was full, the latest %s ago`, english.Plural(s.Log.TableFull, "line"), english.Duration(s.Log.TableFullAge.Round(time.Second))))
 		}
 		f.Evidence = append(f.Evidence, t.kinds()...)
 		s.resize(&f)

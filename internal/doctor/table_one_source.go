@@ -9,14 +9,15 @@ import (
 
 var tableOneSource = Check{
 	ID:    "table-one-source",
-	What:  "one address has a large part of the connection table",
+	What:  "one address holds a large part of the connection table",
 	Least: check.Remark,
-	Why: `A client that opens connections without end, or a proxy before the host, takes the
-room of all others. Said of an address, not of the host itself, with a quarter of a table of
-1,000 entries or more; a warning where the table is half full.`,
-	Fix: `Bound the connections of a source: in a policy of Sluice "max 100 connections each",
-in nftables ct count, in iptables connlimit. A proxy of your own is better left untracked.`,
-	Undo: "Take the rule away.",
+	Why: `A client that opens connections without end, or a proxy in front of the host, takes the room of
+all others. Reported for an address, not one of the host's own, that holds a quarter of a table
+of at least 1,000 entries; a warning if the table is half full.`,
+	Fix: `Limit the connections of each source: "max 100 connections each" in a policy of Sluice, ct
+count in nftables, connlimit in iptables. Traffic of a proxy of your own is better left
+untracked.`,
+	Undo: "Delete the rule.",
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
 		if t == nil || t.Listed < mentioned || len(t.Top) == 0 || t.Top[0].Address.IsLoopback() || 4*t.Top[0].Entries < t.Listed || s.own(t.Top[0].Address) {
@@ -24,8 +25,8 @@ in nftables ct count, in iptables connlimit. A proxy of your own is better left 
 		}
 		top := t.Top[0]
 		f := Finding{
-			Text: fmt.Sprintf("%s has %s of %s entries of the connection table", top.Address, english.Grouped(top.Entries), english.Grouped(t.Listed)),
-			Fix:  []string{"in a policy of Sluice: allow SERVICE max 100 connections each", "conntrack -D -s " + top.Address.String() + "   # deletes its entries: its connections are judged anew"},
+			Text: fmt.Sprintf("%s holds %s of %s entries of the connection table", top.Address, english.Grouped(top.Entries), english.Grouped(t.Listed)),
+			Fix:  []string{"in a policy of Sluice: allow SERVICE max 100 connections each", "conntrack -D -s " + top.Address.String() + "   # deletes its entries: its connections are evaluated again"},
 		}
 		if t.percent() >= 50 {
 			f.Severity = check.Warning

@@ -11,14 +11,15 @@ import (
 
 var tcpMemory = Check{
 	ID:    "tcp-memory",
-	What:  "TCP has no memory left for its connections, or more of them without a program than it may",
+	What:  "TCP is out of memory for its connections, or has too many that no program owns",
 	Least: check.Warning,
-	Why: `All sockets of TCP together may take net.ipv4.tcp_mem pages. From its second number on the
-kernel shrinks their buffers, from the third it cuts connections off; and so it does with
-connections whose program has closed them, from net.ipv4.tcp_max_orphans on. An error where
-connections were cut within the window; a warning under pressure, or at nine tenths of the
+	Why: `All TCP sockets together may use net.ipv4.tcp_mem pages. From its second number the kernel
+shrinks their buffers, from its third it cuts connections off. It also cuts off connections
+that their program has closed (orphans), from net.ipv4.tcp_max_orphans. An error if connections
+were cut off in the window; a warning under memory pressure, or from nine tenths of the
 orphans.`,
-	Fix:  "More of either, after looking who holds so many: slow readers, clients that vanish, an attack.",
+	Fix: `First find out who holds so many: slow readers, clients that vanish, an attack. Then raise
+either limit.`,
 	Undo: "Write the setting back.",
 	look: func(s *Seen, say func(Finding)) {
 		cut, pressed := s.Moved["TcpExt.TCPAbortOnMemory"], s.Moved["TcpExt.TCPMemoryPressures"]
@@ -35,16 +36,16 @@ orphans.`,
 		switch {
 		case cut > 0:
 			f.Severity = check.Error
-			f.Text = "TCP cut " + english.Plural(cut, "connection") + " off, for want of memory or since too many have no program"
+			f.Text = "TCP cut " + english.Plural(cut, "connection") + " off: memory ran out, or too many have no program"
 			f.Cost = fmt.Sprintf("%.1f connections a second", s.second(cut))
 		case pressed > 0 || pressure > 0 && s.TCP.Pages >= pressure:
-			f.Text = "TCP is short of memory, and shrinks the buffers of its connections"
+			f.Text = "TCP is short of memory and shrinks the buffers of its connections"
 		case orphans > 0 && s.TCP.Orphans*10 >= orphans*9:
-			f.Text = fmt.Sprintf("%s of TCP that no program has any more, of %s that may be", english.Plural(s.TCP.Orphans, "connection"), english.Grouped(orphans))
+			f.Text = fmt.Sprintf("%s of TCP without a program, of at most %s", english.Plural(s.TCP.Orphans, "connection"), english.Grouped(orphans))
 		default:
 			return
 		}
-		f.Fix = []string{"ss -tm   # who holds the memory; ss -tn state fin-wait-1   # what has no program"}
+		f.Fix = []string{"ss -tm   # who holds the memory; ss -tn state fin-wait-1   # those without a program"}
 		if len(bounds) == 3 && s.TCP.Pages >= pressure {
 			f.Evidence = append(f.Evidence, found("sysctl net.ipv4.tcp_mem", "%s pages", strings.Join(bounds, " ")))
 			f.Fix = append(f.Fix, "sysctl -w net.ipv4.tcp_mem='"+doubled(bounds)+"'")

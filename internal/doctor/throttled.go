@@ -11,13 +11,13 @@ import (
 
 var throttled = Check{
 	ID:    "throttled",
-	What:  "a program with connections waits since its quota of processor time is used up",
+	What:  "a program with connections waits because its quota of processor time is used up",
 	Least: check.Warning,
 	Why: `A service or container with a quota (CPUQuota= of systemd, --cpus of Docker, limits.cpu of
-Kubernetes) stands still for the rest of each period, 100 ms by default, once it has used what it
-may: connections wait, queues fill, and the host looks idle. Said of control groups with a program
-that has sockets in this network namespace, from a hundredth of the window on.`,
-	Fix:  "A higher quota, or fewer threads: each of them spends the same quota.",
+Kubernetes) stops for the rest of each period, 100 ms by default, once it has used its share:
+connections wait, queues fill, and the host looks idle. Reported for control groups with a
+program that has sockets in this network namespace, from a hundredth of the window.`,
+	Fix:  "A higher quota, or fewer threads, which all use the same quota.",
 	Undo: "Write the quota back.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, t := range s.Throttled {
@@ -30,7 +30,7 @@ that has sockets in this network namespace, from a hundredth of the window on.`,
 				fix = "systemctl set-property --runtime " + clip(unit) + " CPUQuota=   # none"
 			}
 			say(Finding{
-				Text:     fmt.Sprintf("%s waited %s for processor time: its quota was used up", t.Programs[0], t.Waited.Round(time.Millisecond)),
+				Text:     fmt.Sprintf("%s waited %s for processor time: it had used up its quota", t.Programs[0], t.Waited.Round(time.Millisecond)),
 				Evidence: []Evidence{found("cpu.stat of "+clip(t.Folder), "%s in the window, %s on all processors together", times(t.Times), t.Waited.Round(time.Millisecond))},
 				Cost:     fmt.Sprintf("%.0f %% of the window", 100*t.Waited.Seconds()/s.Window.Seconds()),
 				Fix:      []string{fix},

@@ -9,17 +9,17 @@ import (
 
 var tooBigDropped = Check{
 	ID:    "too-big-dropped",
-	What:  "rules drop the messages that tell a sender that its packets are too large",
+	What:  "rules drop the messages by which a sender learns that its packets are too large",
 	Least: check.Warning,
-	Why: `Where a link on the way takes less than the sender sends, its router drops the packet and
-says so by ICMP (type 3 code 4, of IPv6 type 2). Whoever drops that message makes a black hole:
-connections open, small answers come, and large ones hang for ever. Asked are such a message
-about a known connection of the host, and, where it forwards, one to a host behind it and one
-that the host itself sends; said where connections of that way work, and the message is surely
-dropped.`,
-	Fix: `"ct state established,related accept" before all that drops ICMP; of IPv6, icmpv6 type
-packet-too-big accept as well.`,
-	Undo: "Take that rule away.",
+	Why: `If a link on the path has a smaller MTU, its router drops the packet and reports that by ICMP
+(type 3 code 4, or ICMPv6 type 2). Dropping that message makes a black hole: connections open,
+small answers arrive, and large ones hang for ever. The doctor evaluates such a message about a
+known connection of the host and, if the host forwards, one to a host behind it and one that
+the host itself sends. It reports those that are certain to be dropped while packets of the
+same connection pass.`,
+	Fix: `Put "ct state established,related accept" before all rules that drop ICMP; for IPv6, accept
+icmpv6 type packet-too-big as well.`,
+	Undo: "Delete that rule.",
 	look: func(s *Seen, say func(Finding)) {
 		for _, family := range []int{4, 6} {
 			p, ok := s.fromInternet(family)
@@ -47,9 +47,9 @@ packet-too-big accept as well.`,
 				}
 				fix, undo := letKnown(r, got.Hook, got.Chain)
 				say(Finding{
-					Text:     fmt.Sprintf("packet-too-big messages of IPv%d %s are dropped by %s", family, w.what, byText(r, got)),
-					Evidence: []Evidence{found(toolOf(r), "%s from %s to %s, related, at hook %s: dropped; tcp of the same connection: let through", tooBigName(family), w.p.Source, w.p.Destination, got.Hook)},
-					Cost:     "connections that cross a smaller link hang at the first large packet",
+					Text:     fmt.Sprintf("IPv%d packet-too-big messages %s are dropped by %s", family, w.what, byText(r, got)),
+					Evidence: []Evidence{found(toolOf(r), "%s from %s to %s, related, at hook %s: dropped; tcp of the same connection: accepted", tooBigName(family), w.p.Source, w.p.Destination, got.Hook)},
+					Cost:     "connections over a link with a smaller MTU hang at the first large packet",
 					Fix:      fix,
 					Undo:     undo,
 				})

@@ -17,16 +17,16 @@ import (
 
 var trackingUnneeded = Check{
 	ID:    "tracking-unneeded",
-	What:  "connections are tracked for rules that decide nothing by it",
+	What:  "connections are tracked, but no rule decides anything by their state",
 	Least: check.Remark,
 	Why: `The kernel tracks every connection of a network namespace as soon as one rule is loaded that
-asks for its state or translates addresses, even in a chain that nothing leads to: rules that
-were left behind are enough. Each packet is then looked up in the connection table, each new
-one takes an entry, and a full table drops packets. Said where connections are tracked, and no
-base chain both asks for their state and refuses, translates or changes anything. An empty
-table nat begins no tracking. It is not asked where Sluice has a policy loaded.`,
-	Fix:  "Take these rules away: tracking ends with the last of them.",
-	Undo: "Load the rules as they were: iptables-save or nft list ruleset writes them down before.",
+matches connection state or translates addresses, even in a chain that nothing jumps to:
+leftover rules are enough. Each packet is then looked up in the connection table, each new one
+takes an entry, and a full table drops packets. Reported if connections are tracked and no base
+chain both matches their state and refuses, translates or changes anything. An empty nat table
+does not start tracking. Not checked while a policy of Sluice is loaded.`,
+	Fix:  "Delete these rules: tracking ends with the last of them.",
+	Undo: "Load the previous rules: save them first by iptables-save or nft list ruleset.",
 	look: func(s *Seen, say func(Finding)) {
 		if s.Table == nil || s.Table.Entries == 0 || s.Own {
 			return
@@ -49,10 +49,10 @@ table nat begins no tracking. It is not asked where Sluice has a policy loaded.`
 			return // who else has it tracked is not known
 		}
 		say(Finding{
-			Text:     fmt.Sprintf("connections are tracked, %s now, for rules that decide nothing by it: %d", english.Grouped(s.Table.Entries), rules),
+			Text:     fmt.Sprintf("connections are tracked (%s now), but no rule decides anything by their state; rules that start tracking: %d", english.Grouped(s.Table.Entries), rules),
 			Evidence: append([]Evidence{found("/proc/sys/net/netfilter/nf_conntrack_count", "%s", english.Plural(s.Table.Entries, "entry"))}, begun...),
 			Cost:     fmt.Sprintf("a look-up for each packet, and %s of memory", bytesText(s.Table.memory(s.Table.Entries, 0))),
-			Fix:      []string{"take these rules away: nft delete rule, iptables -D; tracking ends with the last of them"},
+			Fix:      []string{"delete these rules: nft delete rule, iptables -D; tracking ends with the last of them"},
 		})
 	},
 }

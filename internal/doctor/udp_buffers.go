@@ -8,13 +8,14 @@ import (
 )
 
 var udpBuffers = Check{
-	ID:     "udp-buffers",
-	What:   "datagrams are dropped since a program does not read them in time",
-	Least:  check.Warning,
-	Why:    `A datagram waits in the buffer of its socket. When that is full, the next ones are lost.`,
-	Fix:    "A larger buffer (net.core.rmem_max and what the program asks for), after looking why the program is slow.",
+	ID:    "udp-buffers",
+	What:  "datagrams are dropped because a program does not read them in time",
+	Least: check.Warning,
+	Why:   "A datagram waits in the buffer of its socket. When that is full, further datagrams are lost.",
+	Fix: `First find out why the program is slow. Then use a larger buffer: net.core.rmem_max and the
+program's own setting.`,
 	Undo:   "Write the setting back.",
-	ByHand: "a program asks for a larger buffer itself, and may be slow for another reason",
+	ByHand: "a program sets its own buffer, and may be slow for another reason",
 	look: func(s *Seen, say func(Finding)) {
 		n := s.Moved["Udp.RcvbufErrors"] + s.Moved["Udp6RcvbufErrors"]
 		if n == 0 {

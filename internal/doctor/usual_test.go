@@ -96,7 +96,7 @@ func TestDocker(t *testing.T) {
 	if _, err := d.Run(t.Context(), "run", "--detach", "--stop-signal", "KILL", "--publish", "8082:81", "lab", "/busybox", "httpd", "-f", "-p", "80"); err != nil {
 		t.Fatal(err)
 	}
-	if found, all := b.examine("dnat-dead", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, "waits at tcp/81") {
+	if found, all := b.examine("dnat-dead", time.Millisecond); len(found) != 1 || !strings.Contains(found[0].Text, "listens on tcp/81") {
 		t.Errorf("a published port at which nobody listens: %+v", all)
 	}
 	b.host.MustRun("iptables", "-A", "INPUT", "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT")

@@ -39,9 +39,9 @@ func (c *checker) localAddresses() {
 		for _, r := range s.Rules {
 			switch {
 			case s.Hook == policy.Input && !r.Published:
-				c.mustBeOwn(r.To, "to this host", "forward is for what goes through this host")
+				c.mustBeOwn(r.To, "to this host", "forward is for packets that go through this host")
 			case s.Hook == policy.Output:
-				c.mustBeOwn(r.From, "from this host", "forward is for what goes through this host")
+				c.mustBeOwn(r.From, "from this host", "forward is for packets that go through this host")
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (c *checker) mustBeOwn(w *policy.Who, packets, hint string) {
 		// An address that moves between hosts may be elsewhere at the moment.
 		severity = Warning
 	}
-	c.report(ForeignAddress, severity, w.Pos, hint, "no packet %s has an address of %s, which is not this host's", packets, few(addresses))
+	c.report(ForeignAddress, severity, w.Pos, hint, "no packet %s has an address of %s: it is not the host's", packets, few(addresses))
 }
 
 // hasInterfaces says whether a side names a zone with interfaces.

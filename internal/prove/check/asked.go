@@ -139,7 +139,7 @@ func (c *checker) requestsCut() {
 		if r.rule != nil {
 			hint = "put above it: " + english.List(rules)
 		}
-		f := c.report(RequestsCut, Warning, pos, hint, "%s what this host asks by itself: %s", by, names(r.servers))
+		f := c.report(RequestsCut, Warning, pos, hint, "%s this host's own requests to %s", by, names(r.servers))
 		c.shows(f, policy.Output, r.packets, r.rule)
 	}
 }
@@ -181,7 +181,7 @@ func (c *checker) forgedBans() {
 				continue
 			}
 			f := c.report(ForgedBan, Warning, st.rule.Limit.Pos, "add their addresses to never-ban",
-				"whoever forges a source address can have banned what this host asks by itself: %s", names(hit))
+				"by forging source addresses, others can ban servers that this host uses: %s", names(hit))
 			c.shows(f, s.Hook, shown, st.rule)
 		}
 	}
@@ -260,8 +260,8 @@ func (c *checker) answersCut(b *policy.Bypass, hit []asked, f fate) {
 	if len(rules) > 1 {
 		who = "[" + strings.Join(rules, ", ") + "]"
 	}
-	finding := c.report(RepliesCut, Warning, b.Pos, fmt.Sprintf("take it out of bypass, or add to input: allow %s/%d from %s", protocolNames[hit[0].protocol], hit[0].from, who),
-		"answers of %s would be refused: this host asks from port %d itself, which bypasses tracking, so that %s decides on the answers and no state does",
+	finding := c.report(RepliesCut, Warning, b.Pos, fmt.Sprintf("remove it from bypass, or add to input: allow %s/%d from %s", protocolNames[hit[0].protocol], hit[0].from, who),
+		"answers of %s would be refused: this host sends from port %d, which bypasses tracking, so %s decides the answers, not their connection's state",
 		names(hit), hit[0].from, c.decider(f, b.Pos))
 	c.showsState(finding, policy.Input, f.refusals, f.refuser, packet.Untracked)
 	if f.refuser != nil {
@@ -333,8 +333,8 @@ func (c *checker) bypassedPeers(b *policy.Bypass) {
 		if !f.known || !f.refused || !f.allowed {
 			continue // nothing of it is allowed at all: bypass-unused
 		}
-		finding := c.report(RepliesCut, Remark, b.Pos, "take it out of bypass, or see that input allows every peer that this host begins with",
-			"%s asks from port %d itself, which bypasses tracking: answers of peers that input does not allow are refused, also where this host began (%s decides)",
+		finding := c.report(RepliesCut, Remark, b.Pos, "remove it from bypass, or make sure that input allows every peer that this host contacts",
+			"%s sends from port %d, which bypasses tracking: answers of peers that input does not allow are refused, even to requests of this host (%s decides)",
 			o.Name, o.Port, c.decider(f, b.Pos))
 		c.showsState(finding, policy.Input, f.refusals, f.refuser, packet.Untracked)
 	}
@@ -346,8 +346,8 @@ func (c *checker) bypassedPeers(b *policy.Bypass) {
 func (c *checker) mappedAnswers(n *policy.NAT) {
 	outside := addrset.Of(n.Outside.Range)
 	if own := c.hostAddresses().Intersect(outside); !own.IsEmpty() {
-		c.report(RepliesCut, Warning, n.Pos, "map only addresses that this host does not have, or leave out \"stateless\"",
-			"this map rewrites everything that comes in for %s, an address of this host: answers to what the host itself asks go to a machine inside", few(own))
+		c.report(RepliesCut, Warning, n.Pos, "map only addresses that this host does not have, or remove \"stateless\"",
+			"this map rewrites everything that comes in for %s, an address of this host: answers to the host's own requests go to a machine inside", few(own))
 	}
 	var hit []asked
 	for _, a := range c.asked() {
@@ -356,8 +356,8 @@ func (c *checker) mappedAnswers(n *policy.NAT) {
 		}
 	}
 	if len(hit) > 0 {
-		c.report(RepliesCut, Warning, n.Pos, "ask it by its address inside",
-			"this host asks an address in front of this map, by which it does not reach the machine inside: %s", names(hit))
+		c.report(RepliesCut, Warning, n.Pos, "use its address inside",
+			"this host uses an address in front of this map, which does not lead it to the machine inside: %s", names(hit))
 	}
 }
 

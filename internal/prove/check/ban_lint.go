@@ -45,8 +45,8 @@ func (c *checker) banNetworks() {
 			}
 		}
 		if len(hit) > 0 {
-			c.report(BanNetwork, Warning, item.Pos, "take it out of the ban, or add it to never-ban",
-				"the ban of %q holds a network of yours: %s", itemText(item), english.List(hit))
+			c.report(BanNetwork, Warning, item.Pos, "remove it from the ban, or add it to never-ban",
+				"the ban of %q contains a network of this host: %s", itemText(item), english.List(hit))
 		}
 		var routers addrset.Builder
 		for _, a := range c.facts.Gateways {
@@ -54,7 +54,7 @@ func (c *checker) banNetworks() {
 		}
 		if hit := routers.Set().Intersect(addresses); !hit.IsEmpty() {
 			c.report(BanRouter, Warning, item.Pos, "add it to never-ban",
-				"the ban of %q covers %s, the router of the default route: the ICMP errors that it sends would be dropped, and path MTU discovery breaks", itemText(item), few(hit))
+				"the ban of %q covers %s, the router of the default route: its ICMP errors would be dropped, and path MTU discovery breaks", itemText(item), few(hit))
 		}
 	})
 }
@@ -73,8 +73,8 @@ func (c *checker) banServers() {
 		if len(hit) == 0 {
 			return
 		}
-		f := c.report(BanServer, Warning, item.Pos, "add it to never-ban, or ask another one",
-			"the ban of %q covers what this host asks by itself, and its answers would be dropped: %s", itemText(item), names(hit))
+		f := c.report(BanServer, Warning, item.Pos, "add it to never-ban, or use another one",
+			"the ban of %q covers servers that this host uses, whose answers would be dropped: %s", itemText(item), names(hit))
 		b := c.universe(policy.Input, familyOfAddress(hit[0].address))
 		b.addresses[source] = single(hit[0].address)
 		b.numbers[service] = numbers{wire(hit[0].protocol, 40000, 40000)}
@@ -91,7 +91,7 @@ func (c *checker) banCountries() {
 			return
 		}
 		c.report(BanCountries, Remark, item.Pos, "write it as a rule of input instead: drop any from "+item.Name,
-			"a ban of countries holds for the answers to what this host asks there too, and for ICMP errors of routers there, which path MTU discovery needs")
+			"a ban of countries also drops answers from there to this host's requests, and ICMP errors of routers there, which path MTU discovery needs")
 	})
 }
 
@@ -119,7 +119,7 @@ func (c *checker) bypassUnused() {
 			continue
 		}
 		if f := c.fate(s, packets); f.known && !f.allowed {
-			finding := c.report(BypassUnused, Remark, b.Pos, "remove it, or allow the service in input", "no rule of input allows anything of what bypasses tracking here")
+			finding := c.report(BypassUnused, Remark, b.Pos, "remove it, or allow the service in input", "no input rule allows any packet that bypasses tracking here")
 			c.shows(finding, policy.Input, packets, nil)
 		}
 	}

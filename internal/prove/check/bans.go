@@ -59,8 +59,8 @@ func (c *checker) banned(hook policy.Hook) []box {
 }
 
 func (c *checker) bannedRule(r *policy.Rule) {
-	hint := "bans are asked before any rule; never-ban spares addresses from them"
-	c.report(BannedRule, Error, r.Pos, hint, "this rule can never match: all that it is about is banned")
+	hint := "bans are evaluated before any rule; never-ban exempts addresses"
+	c.report(BannedRule, Error, r.Pos, hint, "this rule can never match: all of its packets are banned")
 }
 
 // bans finds bans that hit the host itself, its administrators or its name
@@ -89,9 +89,9 @@ func (c *checker) neverBanOverlap(item policy.WhoItem, addresses, never addrset.
 	}
 	var f *Finding
 	if never.ContainsSet(addresses) {
-		f = c.report(NeverBanned, Warning, item.Pos, "", "the ban of %q has no effect: never-ban spares all of it", itemText(item))
+		f = c.report(NeverBanned, Warning, item.Pos, "", "the ban of %q has no effect: never-ban covers all of it", itemText(item))
 	} else {
-		f = c.report(NeverBanned, Remark, item.Pos, "", "never-ban spares %s of the ban of %q", few(both), itemText(item))
+		f = c.report(NeverBanned, Remark, item.Pos, "", "never-ban exempts %s from the ban of %q", few(both), itemText(item))
 	}
 	for _, w := range c.policy.NeverBan {
 		for _, i := range w.Items {
@@ -107,7 +107,7 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 		return
 	}
 	if own := c.hostAddresses().Intersect(addresses); !own.IsEmpty() {
-		c.report(BanOwn, Warning, item.Pos, "take it out of the list; the host's own addresses are never banned",
+		c.report(BanOwn, Warning, item.Pos, "remove it from the list; the host's own addresses are never banned",
 			"the ban of %q covers this host's own address %s", itemText(item), few(own))
 	}
 	var peers addrset.Builder
@@ -128,8 +128,8 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 	}
 	hit = resolvers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
 	if !hit.IsEmpty() {
-		c.report(BanResolver, Warning, item.Pos, "add it to never-ban, or ask another name server",
-			"the ban of %q covers %s, a name server that this host asks: its answers would be dropped", itemText(item), few(hit))
+		c.report(BanResolver, Warning, item.Pos, "add it to never-ban, or use another name server",
+			"the ban of %q covers %s, a name server of this host: its answers would be dropped", itemText(item), few(hit))
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *checker) banOfTunnels(item policy.WhoItem, addresses addrset.Set) {
 		}
 		told[a] = true
 		c.report(BanManagement, Warning, item.Pos, "add it to never-ban",
-			"the ban of %q covers %s, where the tunnel %s comes from, through which %s is logged in now", itemText(item), a, o.Tunnel, o.Peer)
+			"the ban of %q covers %s, the other end of the tunnel %s, through which %s is logged in now", itemText(item), a, o.Tunnel, o.Peer)
 	}
 }
 

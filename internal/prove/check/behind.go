@@ -45,7 +45,7 @@ func (c *checker) openBehind(s *policy.Section, st *standing, ways []led) {
 			if w.line != nil {
 				by = "the redirect on " + place(w.line.Pos, pos)
 			}
-			f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s/%d (%s), to which %s leads %s",
+			f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s/%d (%s), where %s sends %s",
 				protocolNames[m.protocol], w.port, m.what, by, servicesInWords(asked, 4))
 			if w.line != nil {
 				f.Related = append(f.Related, *w.line)

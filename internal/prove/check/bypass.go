@@ -33,8 +33,8 @@ func (c *checker) bypasses() {
 func (c *checker) bypassForeign() {
 	for _, chain := range c.facts.ForeignChains {
 		if len(c.policy.Tracking.Bypass) > 0 && chain.Type == "nat" && chain.Hook == "postrouting" && chain.Rewrites {
-			c.report(BypassNAT, Remark, c.policy.Tracking.Bypass[0].Pos, "have clients ask from other ports, or masquerade by this policy",
-				"another tool rewrites sources (%s, chain %s) and may leave them a port that bypasses tracking here: clients behind it that ask from such a port get no answers",
+			c.report(BypassNAT, Remark, c.policy.Tracking.Bypass[0].Pos, "have clients use other source ports, or masquerade in this policy",
+				"another tool rewrites sources (%s, chain %s) and may keep a source port that bypasses tracking here: clients behind it that send from such a port get no answers",
 				chain.Table, chain.Name)
 			return
 		}
@@ -85,7 +85,7 @@ func (c *checker) bypassEphemeral(b *policy.Bypass) {
 			}
 			c.report(BypassEphemeral, severity, b.Pos,
 				"narrow the service's ports, or move net.ipv4.ip_local_port_range away from them",
-				"%s among %s ports for its own connections (%d-%d): the answers to those would come in untracked, belong to no connection, and be refused",
+				"%s among %s ports for its own connections (%d-%d): their answers would come in untracked, belong to no connection, and be refused",
 				text, whose, from, to)
 			return
 		}
@@ -115,11 +115,11 @@ func (c *checker) bypassRedirect(b *policy.Bypass, n *policy.NAT) {
 		}
 		known := !where.IsEmpty() || b.To == nil
 		if known && !asked.empty() && overlap(local, []box{asked}) {
-			c.bypassConflict(b, n, "the packets that it redirects bypass tracking, and what is not tracked is not rewritten")
+			c.bypassConflict(b, n, "it redirects packets that bypass tracking, and untracked packets are not rewritten")
 			return
 		}
 		if answers, ok := c.redirectTarget(n, family); ok && overlap(local, []box{answers}) {
-			c.bypassConflict(b, n, "it leads to a service of this host that bypasses tracking, so the answers would leave with the wrong port")
+			c.bypassConflict(b, n, "it redirects to a service of this host that bypasses tracking, so answers would leave with the wrong port")
 			return
 		}
 	}
@@ -173,15 +173,15 @@ func (c *checker) bypassMap(b *policy.Bypass, n *policy.NAT) {
 		asked := c.universe(policy.Input, family)
 		asked.addresses[destination] = asked.addresses[destination].Intersect(outside)
 		if !asked.empty() && overlap(c.local(b, family), []box{asked}) {
-			c.bypassConflict(b, n, "the packets that it maps bypass tracking, and what is not tracked is not rewritten")
+			c.bypassConflict(b, n, "it maps packets that bypass tracking, and untracked packets are not rewritten")
 			return
 		}
 	}
 }
 
 func (c *checker) bypassConflict(b *policy.Bypass, n *policy.NAT, why string) {
-	f := c.report(BypassNAT, Error, b.Pos, "take the service out of bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
-		"bypass of %q and %q on %s do not go together: %s", servicesText(b.Services), n.Text, place(n.Pos, b.Pos), why)
+	f := c.report(BypassNAT, Error, b.Pos, "remove the service from bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
+		"bypass of %q conflicts with %q on %s: %s", servicesText(b.Services), n.Text, place(n.Pos, b.Pos), why)
 	f.Related = append(f.Related, Related{n.Pos, n.Text})
 }
 
@@ -205,8 +205,8 @@ func (c *checker) bypassPublished(b *policy.Bypass) {
 				asked.addresses[destination] = asked.addresses[destination].Intersect(addrset.Of(addrset.Range{From: p.Address, To: p.Address}))
 			}
 			if !asked.empty() && overlap(c.local(b, family), []box{asked}) {
-				c.report(BypassNAT, Error, b.Pos, "take the service out of bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
-					"bypass of %q and a port that another tool publishes (%s) do not go together: what is not tracked is not rewritten, so it would not be reached any more",
+				c.report(BypassNAT, Error, b.Pos, "remove the service from bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
+					"bypass of %q conflicts with a port that another tool publishes (%s): untracked packets are not rewritten, so nobody would reach it any more",
 					servicesText(b.Services), p)
 				return
 			}
@@ -237,12 +237,12 @@ func (c *checker) untrackedRules() {
 			continue
 		}
 		if r.Max != nil {
-			c.report(BypassConnections, Error, r.Max.Pos, "take the service out of bypass, or bound it by a limit instead",
-				"connections are counted here that bypass tracking: the kernel knows none of them, so nothing would be bounded")
+			c.report(BypassConnections, Error, r.Max.Pos, "remove the service from bypass, or use a limit instead",
+				"this counts connections that bypass tracking: the kernel knows none of them, so nothing is limited")
 		}
 		if r.Limit != nil {
-			c.report(BypassLimit, Warning, r.Limit.Pos, "take the service out of bypass, or choose the limit for packets",
-				"this limit counts every packet and not new flows, since the service bypasses tracking")
+			c.report(BypassLimit, Warning, r.Limit.Pos, "remove the service from bypass, or choose the limit for packets",
+				"this limit counts every packet instead of new flows, because the service bypasses tracking")
 		}
 	}
 }

@@ -122,7 +122,7 @@ input:
   rules:
     - allow any from 203.0.113.0/24
     - drop tcp/25 from 203.0.113.7
-`, want: []string{`6 error hidden-rule: "allow any from 203.0.113.0/24" on line 5 decides all of its packets first`}},
+`, want: []string{`6 error hidden-rule: "allow any from 203.0.113.0/24" on line 5 decides all of its packets`}},
 		{name: "the same addresses and more do not hide", policy: `
 input:
   default: drop
@@ -139,7 +139,7 @@ input:
     - allow udp/53
     - drop tcp from 203.0.113.128/25
     - reject tcp/80 from 203.0.113.0/24
-`, want: []string{`8 error hidden-rule: the rules on lines 5 and 7 together decide all of its packets first`}},
+`, want: []string{`8 error hidden-rule: the rules on lines 5 and 7 together decide all of its packets`}},
 		{name: "one of two halves does not", policy: `
 input:
   default: drop
@@ -308,7 +308,7 @@ input:
   rules:
     - allow ssh from live
     - allow ssh from 192.0.2.7
-`, want: []string{`8 warning hidden-rule: with the present lists`}},
+`, want: []string{`8 warning hidden-rule: with the current lists`}},
 		{name: "apart by family", policy: `
 sets:
   four: [192.0.2.0/24]
@@ -335,7 +335,7 @@ input:
     - allow ssh until 2100-01-31T18:00:00Z
     - allow ssh from 192.0.2.7
     - allow ssh
-`, want: []string{`5 warning ended-rule: ended at 2020-01-31T18:00:00Z`}},
+`, want: []string{`5 warning ended-rule: expired at 2020-01-31T18:00:00Z`}},
 		{name: "errors pass before any rule", policy: `
 input:
   default: drop
@@ -352,7 +352,7 @@ input:
   default: drop
   rules:
     - drop any in self
-`, want: []string{`7 error never-matches: fits "in"`}},
+`, want: []string{`7 error never-matches: matches "in"`}},
 		{name: "banned before any rule", policy: `
 sets:
   bad: [192.0.2.0/24]

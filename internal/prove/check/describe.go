@@ -157,9 +157,9 @@ func (n interfaceNames) inWords(indices numbers) string {
 		switch w := when[kind]; {
 		case !routable(kind) || w == 0 || all && w == route:
 		case n.follows && w == route:
-			words = append(words, name+" where the default route leaves by it")
+			words = append(words, name+" if the default route uses it")
 		case n.follows && w == elsewhere && !all:
-			words = append(words, name+" where no default route leaves by it")
+			words = append(words, name+" if no default route uses it")
 		default:
 			words = append(words, name)
 		}

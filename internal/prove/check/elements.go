@@ -38,7 +38,7 @@ func (c *checker) redundantElements() {
 	}
 }
 
-const takeOut = "take it out"
+const takeOut = "remove it"
 
 // shownEntries is up to how many entries of one set are told one by one.
 const shownEntries = 10
@@ -80,13 +80,13 @@ func (c *checker) setEntries(s *policy.Set) {
 	pairs := contained(entries)
 	for i, p := range pairs {
 		if i == shownEntries {
-			c.report(RedundantElement, Remark, s.Pos, takeOut, "%d more entries of set %q are in others of its entries", len(pairs)-i, s.Name)
+			c.report(RedundantElement, Remark, s.Pos, takeOut, "%d more entries of set %q are covered by other entries", len(pairs)-i, s.Name)
 			break
 		}
 		if p[0].addresses == p[1].addresses {
-			c.report(RedundantElement, Remark, p[0].pos, takeOut, "%s stands in set %q twice, see %s", p[0].addresses, s.Name, place(p[1].pos, p[0].pos))
+			c.report(RedundantElement, Remark, p[0].pos, takeOut, "%s is in set %q twice, see %s", p[0].addresses, s.Name, place(p[1].pos, p[0].pos))
 		} else {
-			c.report(RedundantElement, Remark, p[0].pos, takeOut, "%s is in %s of the same set", p[0].addresses, p[1].addresses)
+			c.report(RedundantElement, Remark, p[0].pos, takeOut, "%s is covered by %s of the same set", p[0].addresses, p[1].addresses)
 		}
 	}
 	except := c.union(s.Except)
@@ -96,7 +96,7 @@ func (c *checker) setEntries(s *policy.Set) {
 	}
 	for _, e := range entries {
 		if !redundant[e.pos] && !c.unsteadyWords(s.Except) && except.ContainsSet(addrset.Of(e.addresses)) {
-			c.report(RedundantElement, Remark, e.pos, "take it out, or narrow the exceptions", "the exceptions of set %q take all of %s out again", s.Name, e.addresses)
+			c.report(RedundantElement, Remark, e.pos, "remove it, or narrow the exceptions", "the exceptions of set %q remove all of %s again", s.Name, e.addresses)
 		}
 	}
 }
@@ -147,8 +147,8 @@ func (c *checker) fileEntries(s *policy.Set) {
 	if len(pairs) > 1 {
 		of, verb = fmt.Sprintf("%d of %d entries", len(pairs), len(entries)), "are"
 	}
-	f := c.report(RedundantElement, Remark, s.File.Pos, "take them out of the file",
-		"%s of %s %s in others: %s on line %d is in %s on line %d", of, s.File.Text, verb, first[0].addresses, first[0].pos.Line, first[1].addresses, first[1].pos.Line)
+	f := c.report(RedundantElement, Remark, s.File.Pos, "remove them from the file",
+		"%s of %s %s covered by others: %s on line %d by %s on line %d", of, s.File.Text, verb, first[0].addresses, first[0].pos.Line, first[1].addresses, first[1].pos.Line)
 	for i, p := range pairs {
 		if i == shownEntries {
 			break
@@ -193,11 +193,11 @@ func (c *checker) redundantParts(parts []part, where string) {
 			}
 		}
 		if !p.set.IsEmpty() && others.ContainsSet(p.set) && (!p.unsteady || p.byGeo) {
-			verb := "hold"
+			verb := "cover"
 			if len(holding) == 1 {
-				verb = "holds"
+				verb = "covers"
 			}
-			c.report(RedundantElement, Remark, p.pos, takeOut, "%s says nothing new in this %s: %s %s all of it", p.text, where, english.List(holding), verb)
+			c.report(RedundantElement, Remark, p.pos, takeOut, "%s adds nothing to this %s: %s %s all of it", p.text, where, english.List(holding), verb)
 			parts = slices.Delete(slices.Clone(parts), i, i+1)
 		}
 	}
@@ -227,12 +227,12 @@ func (c *checker) exceptions(s *policy.Set) {
 		// what they took; only without overlap with any entry it is known for
 		// files too.
 		if !c.before(s).Overlaps(p.set) {
-			c.report(RedundantElement, Remark, w.Pos, takeOut, "the exception %s takes nothing out of set %q", w.Text, s.Name)
+			c.report(RedundantElement, Remark, w.Pos, takeOut, "the exception %s removes nothing from set %q", w.Text, s.Name)
 			continue
 		}
 		rest := slices.Delete(slices.Clone(s.Except), i, i+1)
 		if !c.unsteadyWords(rest) && c.union(rest).ContainsSet(p.set) {
-			c.report(RedundantElement, Remark, w.Pos, takeOut, "the exception %s says nothing new: the other exceptions hold all of it", w.Text)
+			c.report(RedundantElement, Remark, w.Pos, takeOut, "the exception %s has no effect: the other exceptions cover all of it", w.Text)
 			return
 		}
 	}
@@ -297,8 +297,8 @@ func (c *checker) serviceRefs(refs []policy.ServiceRef) {
 			held = held && len(servicesOf(left[i:i+1], family).minus(servicesOf(others, family))) == 0
 		}
 		if held {
-			c.report(RedundantElement, Remark, left[i].Pos, takeOut, "%s says nothing new in this list of services: %s %s it", left[i].Text,
-				servicesText(others), map[bool]string{true: "is", false: "hold"}[len(others) == 1])
+			c.report(RedundantElement, Remark, left[i].Pos, takeOut, "%s adds nothing to this list of services: %s %s all of it", left[i].Text,
+				servicesText(others), map[bool]string{true: "covers", false: "cover"}[len(others) == 1])
 			left = others
 		}
 	}

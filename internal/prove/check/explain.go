@@ -87,11 +87,11 @@ func indented(text string) string {
 
 // exampleHost is what the examples of the page are about.
 const exampleHost = `The examples are for a host that forwards packets. It has ` + "`eth0`" + ` with 198.51.100.1/24
-and 2001:db8::1/64, which the default route leaves by, to 198.51.100.254; the bridge
-` + "`br0`" + ` with 10.20.0.1/16 and its port ` + "`tap0`" + `; the tunnel ` + "`wg0`" + ` with 10.30.0.1/24 and packets
-of 1420 bytes; and ` + "`docker0`" + ` with 172.17.0.1/16. It asks the name server 192.0.2.53, the
+and 2001:db8::1/64, and a default route by it to 198.51.100.254; the bridge
+` + "`br0`" + ` with 10.20.0.1/16 and its port ` + "`tap0`" + `; the tunnel ` + "`wg0`" + ` with 10.30.0.1/24 and MTU
+1420; and ` + "`docker0`" + ` with 172.17.0.1/16. It uses the name server 192.0.2.53, the
 package mirror 192.0.2.80 (tcp/443) and the time server 192.0.2.123, the last from port
-123 itself, as ntpd does. 203.0.113.9 is logged in over ssh. Another tool publishes
+123, as ntpd does. 203.0.113.9 is logged in over ssh. Another tool publishes
 tcp/8080 to 172.17.0.2:80.`
 
 // Reference returns the page of all codes as Markdown.
@@ -123,24 +123,23 @@ func Reference() []byte {
 	return []byte(b.String())
 }
 
-const managementHead = `## Ports of management
+const managementHead = `## Management ports
 
-What ` + "`open-management`" + ` looks for. A name is the registered one of IANA's Service Name
-and Transport Protocol Port Number Registry; where it is empty, the port is registered
-for something else or for nobody, and known for this use all the same. "Enough with a
-limit" are programs that ask everybody for a password.`
+The ports that ` + "`open-management`" + ` checks. A name is the one in IANA's Service Name and
+Transport Protocol Port Number Registry; if it is empty, the port is registered for
+something else or not at all, but known for this use. A limit per source is enough for
+services that always require a password.`
 
 const referenceHead = `# What lint finds
 
-This page is made from the table of the codes (` + "`make generate`" + `).
+This page is generated from the code by ` + "`make generate`" + `.
 
-` + "`sluice check`" + ` finds errors, which keep a policy from being applied, and what surely is
-wrong. ` + "`sluice lint`" + ` finds all of that and advice beside it. Every finding has a code, a
-place, what is wrong and the fix; where a packet makes it clearer, one such packet.
-` + "`sluice lint --explain CODE`" + ` prints the text of this page, ` + "`sluice lint --list`" + ` the codes.
+` + "`sluice check`" + ` finds errors, which prevent a policy from being applied, and what is certainly
+wrong. ` + "`sluice lint`" + ` also gives advice. Every finding has a code, a place, a message and
+a fix, and an example packet if that helps.
+` + "`sluice lint --explain CODE`" + ` prints the text of this page, ` + "`sluice lint --list`" + ` lists the codes.
 
-A finding that is meant to be is allowed by a comment on its line, or alone on the line
-above:
+To allow a finding, write a comment on its line, or alone on the line above:
 
 ` + "```yaml" + `
 input:
@@ -150,12 +149,12 @@ input:
     - allow ssh
 ` + "```" + `
 
-It needs a reason. What is allowed is counted in the summary, and listed by
-` + "`--json`" + `. A comment with an unknown code is an error, one that allows nothing is
-remarked on, and errors cannot be allowed. Beside the codes of this page, errors of the
-text of a policy have the code ` + "`policy`" + `, and expectations that fail ` + "`expectation`" + `.
+It needs a reason. Allowed findings are counted in the summary and listed by
+` + "`--json`" + `. A comment with an unknown code is an error, one that allows nothing is a
+remark, and errors cannot be allowed. Besides the codes of this page, errors in the text
+of a policy have the code ` + "`policy`" + `, and failed expectations ` + "`expectation`" + `.
 
 Nothing here is guessed. Rules are compared as sets of packets: by service, addresses,
-interfaces, user, family and what they were before a DNAT. Where something is not known
-of the host, or would take too long to compare, lint says nothing.
+interfaces, user, family and their destination before DNAT. If something is not known
+about the host, or would take too long to compare, lint reports nothing.
 `

@@ -70,12 +70,12 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 // openHint is where a rule says what it opens, and the way out; limit says that a
 // limit is one too.
 func openHint(r *policy.Rule, limit bool) (pos policy.Pos, hint string) {
-	hint = "say from whom: from WHO"
+	hint = "restrict the sources: from WHO"
 	if r.From == nil && r.Limit == nil && r.Max == nil && r.Log == nil && r.In == nil && r.Out == nil && r.To == nil {
-		hint = "say from whom: " + r.Text + " from WHO"
+		hint = "restrict the sources: " + r.Text + " from WHO"
 	}
 	if limit {
-		hint += ", or bound it: limit 6/30s per source"
+		hint += ", or limit it: limit 6/30s per source"
 	}
 	pos = r.Pos
 	if len(r.Services) > 0 {
@@ -147,15 +147,15 @@ func (c *checker) openSections() {
 	router := c.facts.Forwarding4 || c.facts.Forwarding6
 	if p.Input != nil && p.Input.Default == policy.Allow {
 		c.report(DefaultAllow, Warning, defaultPos(p.Input), "default: drop, and a rule for each service",
-			"input lets through whatever no rule refuses: every service that starts tomorrow is open")
+			"input allows everything that no rule refuses: any service that starts later is open")
 	}
 	if p.Forward != nil && p.Forward.Default == policy.Allow && (router || !c.facts.Known) {
 		severity, where := Remark, ""
 		if router {
 			severity, where = Warning, "this host forwards packets, and "
 		}
-		c.report(DefaultAllow, severity, defaultPos(p.Forward), "default: drop, and a rule for each way",
-			"%sforward lets through whatever no rule refuses", where)
+		c.report(DefaultAllow, severity, defaultPos(p.Forward), "default: drop, and a rule for each direction",
+			"%sforward allows everything that no rule refuses", where)
 	}
 	c.leftOut(router)
 }
@@ -164,7 +164,7 @@ func (c *checker) openSections() {
 // section that is there, else where the policy begins.
 func (c *checker) leftOut(router bool) {
 	p := c.policy
-	at, severity, only := policy.Pos{File: p.File, Line: 1, Column: 1}, Warning, ", and no other section is there"
+	at, severity, only := policy.Pos{File: p.File, Line: 1, Column: 1}, Warning, ", and there is no other section"
 	for _, s := range []*policy.Section{p.Output, p.Forward, p.Input} { // the last one that is there
 		if s != nil {
 			at, severity, only = s.Pos, Remark, ""
@@ -172,15 +172,15 @@ func (c *checker) leftOut(router bool) {
 	}
 	if p.Input == nil {
 		c.report(NotPoliced, severity, at, "add input with default: drop, and rules for this host's services",
-			"input is left out%s: whatever is sent to this host itself passes", only)
+			"input is missing%s: everything sent to this host is allowed", only)
 	}
 	if p.Forward == nil && c.facts.Known && router {
 		what := ""
 		if ports := c.publishedTexts(); len(ports) > 0 {
-			what = "; so ports that other tools publish are open to everybody: " + english.Few(ports, 3)
+			what = "; ports that other tools publish are open to everybody:  " + english.Few(ports, 3)
 		}
 		c.report(NotPoliced, Warning, at, "add forward with default: drop, and rules for what may pass",
-			"this host forwards packets, and forward is left out: they pass whatever they are%s", what)
+			"this host forwards packets, and forward is missing: all of them are allowed%s", what)
 	}
 }
 
@@ -216,8 +216,8 @@ func (c *checker) closesIPv4Alone(s *policy.Section, all []*standing, at int) {
 	}
 	open := *r
 	if packets, by := c.openAfter(s, all, at, &open, 6); len(packets) > 0 {
-		f := c.report(IPv6Open, Remark, r.Pos, "leave out \"ipv4\", unless IPv6 is meant to stay open",
-			"this rule closes IPv4 alone: the same stays open over IPv6")
+		f := c.report(IPv6Open, Remark, r.Pos, "remove \"ipv4\", unless IPv6 should stay open",
+			"this rule refuses IPv4 only: the same stays open over IPv6")
 		c.shows(f, s.Hook, packets, by)
 	}
 }
@@ -284,8 +284,8 @@ func (c *checker) everybodyOfOne(s *policy.Section, all []*standing, at int) {
 		}
 		text := map[int]string{6: "0.0.0.0/0", 4: "::/0"}[missing]
 		if r.Action == policy.Allow {
-			c.report(EveryIPv4, Remark, w.Pos, "leave the addresses out: a rule without them is about everybody",
-				"%s is every address of IPv%d; nothing is allowed over IPv%d here", text, 10-missing, missing)
+			c.report(EveryIPv4, Remark, w.Pos, "remove the addresses: a rule without them applies to everybody",
+				"%s is all of IPv%d only: this allows nothing over IPv%d", text, 10-missing, missing)
 			continue
 		}
 		open := *r
@@ -295,8 +295,8 @@ func (c *checker) everybodyOfOne(s *policy.Section, all []*standing, at int) {
 			open.To = nil
 		}
 		if packets, by := c.openAfter(s, all, at, &open, missing); len(packets) > 0 {
-			f := c.report(EveryIPv4, Warning, w.Pos, "leave the addresses out: a rule without them is about everybody",
-				"%s is every address of IPv%d; over IPv%d the same stays open", text, 10-missing, missing)
+			f := c.report(EveryIPv4, Warning, w.Pos, "remove the addresses: a rule without them applies to everybody",
+				"%s is all of IPv%d only: over IPv%d the same stays open", text, 10-missing, missing)
 			c.shows(f, s.Hook, packets, by)
 		}
 	}
@@ -352,7 +352,7 @@ func (c *checker) publishedClosed() {
 	if at == nil {
 		return
 	}
-	f := c.report(PublishedClosed, Remark, defaultPos(at), "add to "+string(at.Hook)+", if it should be reached: allow published PORT from WHO",
-		"other tools publish ports that no rule lets through: %s", english.Few(closed, 3))
+	f := c.report(PublishedClosed, Remark, defaultPos(at), "add to "+string(at.Hook)+", if it should be reachable: allow published PORT from WHO",
+		"other tools publish ports that no rule allows: %s", english.Few(closed, 3))
 	f.Witness = shown
 }

@@ -42,7 +42,7 @@ input:
     - drop ssh from four ipv4
     - drop any from both
     - drop any from 198.51.100.0/24
-`, want: []string{`8 warning one-family: no IPv6 address`, `9 error hidden-rule`}},
+`, want: []string{`8 warning one-family: no IPv6 addresses`, `9 error hidden-rule`}},
 		{name: "one family over a rule that is open below", policy: `
 sets:
   four: [192.0.2.0/24]
@@ -127,7 +127,7 @@ tracking:
   bypass: tcp/8080
 nat:
   - redirect tcp/80 in wan to :8080
-`, want: []string{`5 error bypass-nat: the answers would leave with the wrong port`}},
+`, want: []string{`5 error bypass-nat: answers would leave with the wrong port`}},
 		{name: "a map of this host's own address", policy: `
 tracking:
   bypass: [http]
@@ -201,11 +201,11 @@ nat:
   - map 198.51.100.16/28 to 10.20.1.0/28 stateless
 `, want: []string{
 			`13 remark unproven-ban: the source of UDP`, `14 remark unproven-ban: all of its network banned by this limit: no handshake proves the source of ICMP`, `15 warning bypass-limit`,
-			`15 remark unproven-ban: the source of TCP that is not tracked`, `16 remark unproven-ban: the source of UDP`,
-			`17 remark unproven-ban: the source of what is refused`,
-			`18 warning bypass-limit`, `18 remark unproven-ban: the source of UDP, ICMP, other protocols than TCP and TCP that is not tracked`,
-			`23 remark unproven-ban: the source of TCP that is not tracked`, `24 remark unproven-ban: the source of TCP that is not tracked`,
-			`25 remark unproven-ban: the source of what is refused`,
+			`15 remark unproven-ban: the source of untracked TCP`, `16 remark unproven-ban: the source of UDP`,
+			`17 remark unproven-ban: the source of refused packets`,
+			`18 warning bypass-limit`, `18 remark unproven-ban: the source of UDP, ICMP, protocols other than TCP and untracked TCP`,
+			`23 remark unproven-ban: the source of untracked TCP`, `24 remark unproven-ban: the source of untracked TCP`,
+			`25 remark unproven-ban: the source of refused packets`,
 		}},
 		{name: "an address of another host", policy: `
 tracking:
@@ -297,7 +297,7 @@ forward:
     - allow any from 10.20.2.0/28 to wan
 nat:
   - map 198.51.100.16/28 to 10.20.1.0/28 stateless
-`, want: []string{`7 warning no-way-back: is mapped without state`}},
+`, want: []string{`7 warning no-way-back: is mapped statelessly`}},
 		{name: "a stateless map with its way back", policy: `
 zones:
   wan: {interfaces: [eth0]}
@@ -382,7 +382,7 @@ sets:
   worse: [192.0.2.0/24]
 ban: [bad, worse]
 never-ban: [203.0.113.9, 192.0.2.0/24]
-`, want: []string{`5 remark never-banned: 203.0.113.9`, `5 warning never-banned: spares all of it`}},
+`, want: []string{`5 remark never-banned: 203.0.113.9`, `5 warning never-banned: covers all of it`}},
 		{name: "masquerades", policy: `
 zones:
   wan: {interfaces: [eth0]}
@@ -399,7 +399,7 @@ output:
   default: drop
   rules:
     - allow [dns, ntp]
-`, want: []string{`3 remark host-needs: by DHCP, DHCPv6 and IGMP`}},
+`, want: []string{`3 remark host-needs: DHCP renewals, DHCPv6 and IGMP`}},
 		{name: "some of what the host itself has to send", policy: `
 output:
   default: reject

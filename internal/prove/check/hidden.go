@@ -63,7 +63,7 @@ func (c *checker) hidden() {
 		before := above{by: map[int]*decided{4: {}, 6: {}}}
 		for _, r := range s.Rules {
 			if !r.Until.IsZero() && !r.Until.After(time.Now()) {
-				c.report(EndedRule, Warning, r.Pos, "remove it, or say a later moment", "this rule matches nothing any more: it ended at %s", r.Until.Format(time.RFC3339))
+				c.report(EndedRule, Warning, r.Pos, "remove it, or set a later time", "this rule no longer matches: it expired at %s", r.Until.Format(time.RFC3339))
 				continue
 			}
 			if r.Action != policy.ClampMSS && !c.matchesElsewhere(s.Hook, r) {
@@ -206,9 +206,9 @@ func (c *checker) hiding(earlier []matching, packets []box) (hiding []*policy.Ru
 func (c *checker) hiddenByMany(before *above, r *policy.Rule) {
 	severity, now := Error, ""
 	if before.changing || c.changing(r.From) || c.changing(r.To) {
-		severity, now = Warning, " with the present lists"
+		severity, now = Warning, " with the current lists"
 	}
-	c.report(HiddenRule, severity, r.Pos, "remove it, or put it above them", "this rule can never match%s: the rules above it together decide all of its packets first", now)
+	c.report(HiddenRule, severity, r.Pos, "remove it, or move it above them", "this rule can never match%s: together, the rules above it decide all of its packets", now)
 }
 
 // minusNeeded takes out the ICMP errors, which are decided before any rule: those that
@@ -253,8 +253,8 @@ func (c *checker) hiddenBy(hook policy.Hook, packets []box, r *policy.Rule, hidi
 	if len(hiding) > 1 {
 		verb = "together decide"
 	}
-	f := c.report(HiddenRule, severity, r.Pos, "remove it, or put it above "+place(hiding[0].Pos, r.Pos),
-		"this rule can never match%s: %s %s all of its packets first", now, by, verb)
+	f := c.report(HiddenRule, severity, r.Pos, "remove it, or move it above "+place(hiding[0].Pos, r.Pos),
+		"this rule can never match%s: %s %s all of its packets", now, by, verb)
 	f.Related = related
 }
 
@@ -277,11 +277,11 @@ func joinPlaces(places []string) string {
 }
 
 func (c *checker) alwaysPasses(r *policy.Rule) {
-	severity, hint := Error, "every sender needs them: without them path MTU discovery breaks"
+	severity, hint := Error, "senders need them: without them path MTU discovery breaks"
 	if r.Action == policy.Allow {
-		severity, hint = Warning, "remove it; tracking: { icmp-errors: all } lets all of them pass"
+		severity, hint = Warning, "remove it; tracking: { icmp-errors: all } allows all of them"
 	}
-	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors are decided before any rule, and those about known connections pass")
+	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors are decided before any rule, and those about known connections are allowed")
 }
 
 // impossible says which words of a rule no packet fits at once.
@@ -317,16 +317,16 @@ func (c *checker) impossible(hook policy.Hook, r *policy.Rule) {
 			}
 		}
 	}
-	why := "no packet of " + string(hook) + " fits all of its words"
+	why := "no packet of " + string(hook) + " matches all of its words"
 	switch len(words) {
 	case 0:
 	case 1:
-		why = fmt.Sprintf("no packet of %s fits %s", hook, quoteWord(words[0]))
+		why = fmt.Sprintf("no packet of %s matches %s", hook, quoteWord(words[0]))
 	default:
 		for i, w := range words {
 			words[i] = quoteWord(w)
 		}
-		why = fmt.Sprintf("no packet of %s fits %s at once", hook, english.List(words))
+		why = fmt.Sprintf("no packet of %s matches %s at once", hook, english.List(words))
 	}
 	c.report(NeverMatches, Error, pos, "", "this rule can never match: %s", why)
 }

@@ -89,7 +89,7 @@ func (c *checker) deadWords(s *policy.Section, above []*standing, st *standing) 
 		}
 		if len(rest) == 0 {
 			found = true
-			f := c.report(HiddenPart, Warning, w.pos, "take it out, or spare it with never-ban", "%s has no effect in this rule: all of its packets are banned", w.text)
+			f := c.report(HiddenPart, Warning, w.pos, "remove it, or exempt it by never-ban", "%s has no effect in this rule: all of its packets are banned", w.text)
 			c.shows(f, s.Hook, packets, st.rule)
 			continue
 		}
@@ -124,18 +124,18 @@ func (c *checker) deadWord(s *policy.Section, above []*standing, r *policy.Rule,
 	if len(left) > 0 {
 		return false
 	}
-	severity, hint := Remark, "take it out of the rule"
+	severity, hint := Remark, "remove it from the rule"
 	by, related, now := c.namesOf(deciding, r)
 	for _, e := range deciding {
 		if e.Action != r.Action {
-			severity, hint = Warning, "take it out of the rule, or put the rule above "+place(deciding[0].Pos, r.Pos)
+			severity, hint = Warning, "remove it from the rule, or move the rule above "+place(deciding[0].Pos, r.Pos)
 		}
 	}
 	verb := "decide"
 	if len(deciding) == 1 {
 		verb = "decides"
 	}
-	f := c.report(HiddenPart, severity, w.pos, hint, "%s has no effect in this rule%s: %s %s all of its packets first", w.text, now, by, verb)
+	f := c.report(HiddenPart, severity, w.pos, hint, "%s has no effect in this rule%s: %s %s all of its packets", w.text, now, by, verb)
 	f.Related = related
 	c.shows(f, s.Hook, packets, r)
 	return true
@@ -155,7 +155,7 @@ func (c *checker) namesOf(rules []*policy.Rule, below *policy.Rule) (by string, 
 		by = "the rules on " + joinPlaces(places)
 	}
 	if changing {
-		now = " with the present lists"
+		now = " with the current lists"
 	}
 	return by, related, now
 }
@@ -194,8 +194,8 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 	}
 	by, related, now := c.namesOf(cutting, r)
 	verb := map[bool]string{true: "decides", false: "decide"}[len(cutting) == 1]
-	f := c.report(HiddenPart, Remark, r.Pos, "put the rule above "+place(cutting[0].Pos, r.Pos)+" if it should win, or narrow one of them",
-		"a part of this rule is hidden%s: %s %s %s first; left is %s", now, by, verb, c.describe(s.Hook, lost, st.rest), c.describe(s.Hook, packets, st.rest))
+	f := c.report(HiddenPart, Remark, r.Pos, "move the rule above "+place(cutting[0].Pos, r.Pos)+" if it should win, or narrow one of them",
+		"a part of this rule is hidden%s: %s %s %s; what is left is %s", now, by, verb, c.describe(s.Hook, lost, st.rest), c.describe(s.Hook, packets, st.rest))
 	f.Related = related
 	c.shows(f, s.Hook, lost, r)
 }

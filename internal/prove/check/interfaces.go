@@ -51,13 +51,13 @@ func (c *checker) zoneInterface(of string, word policy.Word) {
 		if n := nearest.Of(word.Text, names); n != "" {
 			hint = "did you mean " + quoted(n) + "?"
 		}
-		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q now", word.Text)
+		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q at present", word.Text)
 	case len(ports) > 0 && !wild:
 		c.report(BridgePort, Error, word.Pos, "name the bridge instead: "+bridges[0],
 			"interface %q is a port of bridge %q: rules see the bridge, never its ports", word.Text, bridges[0])
 	case len(ports) > 0:
-		c.report(BridgePort, Warning, word.Pos, "name the bridge as well if it is meant",
-			"%s of zone %q fits %s, ports of bridge %s: rules see the bridge, never its ports",
+		c.report(BridgePort, Warning, word.Pos, "name the bridge too if you mean it",
+			"%s of zone %q matches %s, ports of bridge %s: rules see the bridge, never its ports",
 			quoted(word.Text), of, english.List(ports), english.List(bridges))
 	}
 }

@@ -35,9 +35,9 @@ func (c *checker) redirectsClosed() {
 		if f := c.fate(s, packets); !f.known || f.allowed {
 			continue
 		}
-		where := fmt.Sprintf("%s is what refuses it", s.Hook)
-		f := c.report(RedirectClosed, Warning, n.Pos, fmt.Sprintf("add to %s, for whom it is meant: allow published %s from WHO", s.Hook, firstService(n.Service)),
-			"no rule lets through what this line leads on: %s", where)
+		where := fmt.Sprintf("%s refuses it", s.Hook)
+		f := c.report(RedirectClosed, Warning, n.Pos, fmt.Sprintf("add to %s, for those who should use it: allow published %s from WHO", s.Hook, firstService(n.Service)),
+			"no rule allows the packets that this line redirects: %s", where)
 		c.shows(f, s.Hook, packets, nil)
 	}
 }
@@ -117,8 +117,8 @@ func (c *checker) inputPublished() {
 			continue
 		}
 		verb := map[bool]string{true: "is", false: "are"}[len(ports) == 1]
-		c.report(InputPublished, Warning, st.rule.Pos, "write it in forward, as: "+publishedForm(st.rule),
-			"this rule never decides on what another tool leads elsewhere before input is asked: %s %s decided by forward", english.Few(ports, 3), verb)
+		c.report(InputPublished, Warning, st.rule.Pos, "write it in forward: "+publishedForm(st.rule),
+			"another tool rewrites these packets before input is evaluated: %s %s decided by forward", english.Few(ports, 3), verb)
 	}
 }
 

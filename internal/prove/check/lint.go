@@ -147,7 +147,7 @@ func (c *checker) allowed() []Silenced {
 		rest, ok := strings.CutPrefix(comment.Text, allowWords)
 		words := strings.Fields(rest)
 		if !ok || len(words) == 0 {
-			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" CODE REASON", "this comment speaks to lint, but not in its words")
+			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" CODE REASON", "this is not a valid lint comment")
 			continue
 		}
 		code, reason := Code(words[0]), strings.Join(words[1:], " ")
@@ -156,7 +156,7 @@ func (c *checker) allowed() []Silenced {
 			continue
 		}
 		if reason == "" {
-			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" "+words[0]+" REASON", "no reason why %s is allowed here", code)
+			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" "+words[0]+" REASON", "the reason why %s is allowed is missing", code)
 			continue
 		}
 		silenced = append(silenced, c.silence(comment, code, reason)...)
@@ -193,9 +193,9 @@ func (c *checker) silence(comment policy.Comment, code Code, reason string) []Si
 	})
 	switch {
 	case errors > 0:
-		c.report(LintComment, Error, comment.Pos, "", "%s is an error here, which no comment allows", code)
+		c.report(LintComment, Error, comment.Pos, "", "%s is an error here, and no comment can allow an error", code)
 	case len(silenced) == 0:
-		c.report(LintComment, Remark, comment.Pos, "remove it", "this comment allows %s, which lint does not find here", code)
+		c.report(LintComment, Remark, comment.Pos, "remove it", "this comment allows %s, but there is no such finding here", code)
 	}
 	return silenced
 }

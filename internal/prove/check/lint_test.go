@@ -213,7 +213,7 @@ input:
     - drop tcp/1000-2000
     - allow tcp/1500-3000
 `, want: []string{
-			`6 remark hidden-part: decides tcp/1500-2000 first; left is tcp/2001-3000`,
+			`6 remark hidden-part: decides tcp/1500-2000; what is left is tcp/2001-3000`,
 			`6 warning open-management`,
 		}},
 		{name: "a part of both", policy: `
@@ -223,7 +223,7 @@ input:
   rules:
     - drop tcp/12000-12550
     - allow tcp/12500-12600 from [192.0.2.0/24, 203.0.113.0/24]
-`, want: []string{`7 remark hidden-part: decides tcp/12500-12550 first; left is tcp/12551-12600`}},
+`, want: []string{`7 remark hidden-part: decides tcp/12500-12550; what is left is tcp/12551-12600`}},
 		{name: "ranges that cross in one family", policy: `
 input:
   default: drop
@@ -237,7 +237,7 @@ input:
   rules:
     - drop tcp/12000-12550 ipv6
     - allow tcp/12500-12600
-`, want: []string{`6 remark hidden-part: decides tcp/12500-12550 over IPv6 first; left is all over IPv4; tcp/12551-12600 over IPv6`}},
+`, want: []string{`6 remark hidden-part: decides tcp/12500-12550 over IPv6; what is left is all over IPv4; tcp/12551-12600 over IPv6`}},
 		{name: "exceptions are no findings", policy: `
 sets:
   some: [192.0.2.0/24, "2001:db8:bad::/48"]
@@ -328,13 +328,13 @@ ban: [c, e, b, f]
 input:
   default: drop
 `, want: []string{
-			`3 remark redundant-element: 192.0.2.7 is in 192.0.2.0/24`, `3 remark redundant-element: 198.51.100.7 stands in set "a" twice`,
-			`3 remark redundant-element: 2001:db8:1::/48 is in 2001:db8::/32`,
-			`4 remark redundant-element: the exceptions of set "b" take all of 192.0.2.64/26`,
-			`5 remark redundant-element: d says nothing new in this union: a holds all of it`,
-			`7 remark redundant-element: 2 of 4 entries of doubles.txt are in others: 192.0.2.7 on line 3 is in 192.0.2.0/24 on line 1`,
-			`8 remark redundant-element: the exception d takes nothing out`,
-			`9 remark redundant-element: e says nothing new in this list`,
+			`3 remark redundant-element: 192.0.2.7 is covered by 192.0.2.0/24`, `3 remark redundant-element: 198.51.100.7 is in set "a" twice`,
+			`3 remark redundant-element: 2001:db8:1::/48 is covered by 2001:db8::/32`,
+			`4 remark redundant-element: the exceptions of set "b" remove all of 192.0.2.64/26`,
+			`5 remark redundant-element: d adds nothing to this union: a covers all of it`,
+			`7 remark redundant-element: 2 of 4 entries of doubles.txt are covered by others: 192.0.2.7 on line 3 by 192.0.2.0/24 on line 1`,
+			`8 remark redundant-element: the exception d removes nothing`,
+			`9 remark redundant-element: e adds nothing to this list`,
 		}},
 		{name: "lists in rules and of services", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
 sets:
@@ -350,8 +350,8 @@ input:
     - allow smtp from [europe, italy]
     - allow imaps from [europe, office]
 `, want: []string{
-			`11 remark redundant-element: tcp/80 says nothing new`, `11 remark redundant-element: 203.0.113.7 says nothing new in this list: office holds`,
-			`12 remark redundant-element: italy says nothing new in this list: europe holds`,
+			`11 remark redundant-element: tcp/80 adds nothing`, `11 remark redundant-element: 203.0.113.7 adds nothing to this list: office covers`,
+			`12 remark redundant-element: italy adds nothing to this list: europe covers`,
 		}},
 		{name: "names", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
 zones:
@@ -427,7 +427,7 @@ input:
   default: drop
   rules:
     - allow wireguard from europe
-`, want: []string{`4 error bypass-ephemeral`, `4 remark replies-cut: WireGuard asks from port 51820`}},
+`, want: []string{`4 error bypass-ephemeral`, `4 remark replies-cut: WireGuard sends from port 51820`}},
 		{name: "tunnels from everybody", policy: `
 tracking: {bypass: [udp/500]}
 input:
@@ -456,7 +456,7 @@ input:
   default: drop
   rules:
     - allow udp/443 from 10.20.0.0/16
-`, want: []string{`2 remark replies-cut: WireGuard (wg1) asks from port 443`}},
+`, want: []string{`2 remark replies-cut: WireGuard (wg1) sends from port 443`}},
 		{name: "clients of two bypassed ports", facts: func(f *host.Facts) {
 			f.Forwarding4, f.Forwarding6, f.Published = false, false, nil
 			f.Askers = []host.Asker{{Name: "charon", Protocol: "udp", Port: 500, Peers: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.77:500")}}}
@@ -503,7 +503,7 @@ output:
   rules:
     - allow ntp
     - reject any to not europe
-`, want: []string{`8 warning requests-cut: this rule refuses what this host asks by itself: the name server 192.0.2.53 and the package mirror deb.example.net (192.0.2.80)`}},
+`, want: []string{`8 warning requests-cut: this rule refuses this host's own requests to the name server 192.0.2.53 and the package mirror deb.example.net (192.0.2.80)`}},
 		{name: "output for one user", policy: `
 output:
   default: drop
@@ -522,7 +522,7 @@ output:
   default: drop
   rules:
     - allow [ntp, https]
-`, want: []string{`3 warning requests-cut: the default refuses what this host asks by itself: the name server 192.0.2.53`}},
+`, want: []string{`3 warning requests-cut: the default refuses this host's own requests to the name server 192.0.2.53`}},
 		{name: "a limit that bans", policy: `
 never-ban: [192.0.2.53]
 input:
@@ -734,8 +734,8 @@ nat:
   - redirect tcp/19200 in wan to 10.20.0.5:80
   - redirect tcp/10080 in wan to 10.20.0.5:80
 `, want: []string{
-			`10 warning open-management: tcp/5432 (PostgreSQL), to which the redirect on line 17 leads tcp/15432`,
-			`12 warning open-management: tcp/3306 (MySQL and MariaDB), to which the redirect on line 20 leads tcp/13306`,
+			`10 warning open-management: tcp/5432 (PostgreSQL), where the redirect on line 17 sends tcp/15432`,
+			`12 warning open-management: tcp/3306 (MySQL and MariaDB), where the redirect on line 20 sends tcp/13306`,
 			`15 warning open-management: tcp/5432 (PostgreSQL)`,
 		}},
 		{name: "this host by another number", facts: quiet, policy: `
@@ -749,7 +749,7 @@ input:
 nat:
   - redirect tcp/2222 in wan to :22
   - redirect tcp/8443 in wan to :443
-`, want: []string{`7 warning open-management: tcp/22 (Secure Shell), to which the redirect on line 10 leads tcp/2222`}},
+`, want: []string{`7 warning open-management: tcp/22 (Secure Shell), where the redirect on line 10 sends tcp/2222`}},
 		{name: "another tool leads to another number", facts: func(f *host.Facts) {
 			f.Published[0] = host.Published{Protocol: "tcp", Port: 15432, To: netip.MustParseAddrPort("172.17.0.2:5432")}
 		}, policy: `
@@ -758,7 +758,7 @@ forward:
   default: drop
   rules:
     - allow published tcp/15432
-`, want: []string{`6 warning open-management: tcp/5432 (PostgreSQL), to which another tool leads tcp/15432`}},
+`, want: []string{`6 warning open-management: tcp/5432 (PostgreSQL), where another tool sends tcp/15432`}},
 		{name: "defaults", policy: `
 input: {default: allow}
 output: {default: allow}
@@ -775,14 +775,14 @@ input: {default: drop}
 output: {default: allow}
 `, want: []string{}},
 		{name: "nothing is policed", facts: func(*host.Facts) {}, policy: ``, want: []string{
-			`1 warning not-policed: input is left out, and no other section is there`, `1 warning not-policed: forward is left out`,
+			`1 warning not-policed: input is missing, and there is no other section`, `1 warning not-policed: forward is missing`,
 		}},
 		{name: "nothing is policed on a host that forwards nothing", facts: quiet, policy: `
 ban: [203.0.113.128/25]
-`, want: []string{`1 warning not-policed: input is left out`}},
+`, want: []string{`1 warning not-policed: input is missing`}},
 		{name: "output alone", facts: func(*host.Facts) {}, policy: `
 output: {default: allow}
-`, want: []string{`2 warning not-policed: forward is left out`, `2 remark not-policed: input is left out`}},
+`, want: []string{`2 warning not-policed: forward is missing`, `2 remark not-policed: input is missing`}},
 		{name: "families", facts: quiet, policy: `
 sets:
   four: [192.0.2.0/24]
@@ -803,7 +803,7 @@ input:
     - drop http ipv4
     - drop smtp from 0.0.0.0/0
     - allow https from ::/0
-`, want: []string{`7 remark every-ipv4: nothing is allowed over IPv4`}},
+`, want: []string{`7 remark every-ipv4: this allows nothing over IPv4`}},
 		{name: "published", facts: func(f *host.Facts) {
 			f.Published = append(f.Published, host.Published{Protocol: "tcp", Port: 9000, To: netip.MustParseAddrPort("172.17.0.3:9000")}, host.Published{Protocol: "tcp", Port: 5000, To: netip.MustParseAddrPort("127.0.0.1:5000")})
 		}, policy: `
@@ -811,7 +811,7 @@ forward:
   default: drop
   rules:
     - allow published tcp/8080 from 203.0.113.0/24
-`, want: []string{`2 remark not-policed: input is left out`, `3 remark published-closed: tcp/9000 to 172.17.0.3:9000`}},
+`, want: []string{`2 remark not-policed: input is missing`, `3 remark published-closed: tcp/9000 to 172.17.0.3:9000`}},
 		{name: "published and allowed by the inner address", facts: func(*host.Facts) {}, policy: `
 input: {default: drop}
 forward:
@@ -834,9 +834,9 @@ nat:
   - redirect tcp/9443 in wan to [2001:db8:9::5]:443
   - redirect tcp/2222 in wan to 198.51.100.1:22
 `, want: []string{
-			`11 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
-			`13 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
-			`14 warning redirect-closed: no rule lets through what this line leads on: input is what refuses it`,
+			`11 warning redirect-closed: no rule allows the packets that this line redirects: forward refuses it`,
+			`13 warning redirect-closed: no rule allows the packets that this line redirects: forward refuses it`,
+			`14 warning redirect-closed: no rule allows the packets that this line redirects: input refuses it`,
 		}},
 		{name: "rules of input for what is published", facts: func(f *host.Facts) {
 			f.Published = append(f.Published, host.Published{Protocol: "udp", Port: 5353, Address: netip.MustParseAddr("198.51.100.1"), To: netip.MustParseAddrPort("172.17.0.3:53")})
@@ -858,8 +858,8 @@ forward:
   rules:
     - allow published [tcp/8080, udp/5353]
 `, want: []string{
-			`8 warning input-published: this rule never decides on what another tool leads elsewhere before input is asked: tcp/8080 to 172.17.0.2:80 is decided by forward`,
-			`10 warning input-published: this rule never decides`,
+			`8 warning input-published: another tool rewrites these packets before input is evaluated: tcp/8080 to 172.17.0.2:80 is decided by forward`,
+			`10 warning input-published: another tool rewrites`,
 			`11 remark hidden-part: a part of this rule is hidden`,
 		}},
 		{name: "another firewall", facts: func(f *host.Facts) { f.Firewalls = flushing }, policy: `

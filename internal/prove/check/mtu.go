@@ -21,7 +21,7 @@ func (c *checker) noClamp() {
 	for _, n := range c.policy.NAT {
 		if n.Kind == policy.Map && n.Stateless && !c.clamped(s, c.mapped()) {
 			c.report(NoClamp, Remark, n.Pos, "add to forward: clamp mss from INSIDE to OUTSIDE",
-				"a map without state leaves the addresses within ICMP errors as they are, so path MTU discovery does not work through it, and nothing tells TCP the size")
+				"a stateless map does not rewrite the addresses inside ICMP errors, so path MTU discovery does not work through it, and no rule clamps the MSS")
 			return
 		}
 	}
@@ -55,7 +55,7 @@ func (c *checker) noClampToSmall(s *policy.Section) {
 				}
 				told[small.Name] = true
 				f := c.report(NoClamp, Remark, st.rule.Pos, fmt.Sprintf("add to forward: clamp mss out ZONE, for a zone with %s", small.Name),
-					"this rule lets TCP through between %s, which carries packets of %d bytes, and %s, which carries %d, and nothing tells the two ends", large.Name, large.MTU, small.Name, small.MTU)
+					"this rule allows TCP between %s (MTU %d) and %s (MTU %d), and no rule clamps the MSS", large.Name, large.MTU, small.Name, small.MTU)
 				c.shows(f, policy.Forward, packets[:1], st.rule)
 				if f.Witness != nil {
 					f.Witness.Packet.In, f.Witness.Packet.Out = large.Name, small.Name

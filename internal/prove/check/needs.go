@@ -24,9 +24,9 @@ type need struct {
 // ICMPv6 needs passes without being written; of DHCP only the first packets do,
 // which clients send past every hook.
 var needs = []need{
-	{what: "renewals of its address by DHCP", family: 4, service: wire(packet.UDP, 67, 67), from: one(68), rule: "allow dhcp"},
+	{what: "DHCP renewals", family: 4, service: wire(packet.UDP, 67, 67), from: one(68), rule: "allow dhcp"},
 	{what: "DHCPv6", family: 6, service: wire(packet.UDP, 547, 547), from: one(546), rule: "allow dhcpv6"},
-	{what: "IGMP, by which it joins multicast groups", family: 4, service: wholeProtocol(protoIGMP), from: one(0), to: multicast4, rule: "allow proto/2"},
+	{what: "IGMP, to join multicast groups", family: 4, service: wholeProtocol(protoIGMP), from: one(0), to: multicast4, rule: "allow proto/2"},
 }
 
 const protoIGMP = 2
@@ -52,8 +52,8 @@ func (c *checker) hostNeeds() {
 	if pos.Line == 0 {
 		pos = s.Pos
 	}
-	c.report(HostNeeds, Remark, pos, "add to output what the host uses of it: "+english.List(rules),
-		"output refuses by default, and no rule is about what the host itself may have to send: %s", english.List(missing))
+	c.report(HostNeeds, Remark, pos, "add to output what the host uses: "+english.List(rules),
+		"output refuses by default, and no rule covers what the host itself may have to send: %s", english.List(missing))
 }
 
 // thoughtOf says whether a rule allows some of it, or a rule of its own refuses

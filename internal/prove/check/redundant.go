@@ -34,8 +34,8 @@ func (c *checker) redundantRule(s *policy.Section, st *standing, by *policy.Rule
 	if by != nil {
 		how = "by \"" + by.Text + "\" on " + place(by.Pos, r.Pos)
 	}
-	f := c.report(RedundantRule, Remark, r.Pos, "remove it; what it counts is then counted there",
-		"without this rule nothing changes: what comes to it is %s below all the same, %s", r.Action.Done(), how)
+	f := c.report(RedundantRule, Remark, r.Pos, "remove it; its packets are then counted there",
+		"this rule changes nothing: its packets are %s below anyway, %s", r.Action.Done(), how)
 	if by != nil {
 		f.Related = append(f.Related, Related{by.Pos, by.Text})
 	}

@@ -18,7 +18,7 @@ func (c *checker) emptySets() {
 		var f *Finding
 		switch {
 		case len(s.Except) > 0:
-			f = c.report(EmptySet, Warning, s.Pos, "", "set %q holds no address: its exceptions take all of them out", s.Name)
+			f = c.report(EmptySet, Warning, s.Pos, "", "set %q has no addresses: its exceptions remove all of them", s.Name)
 		case s.URL != nil, s.File != nil:
 			severity, what := Remark, "its file is empty"
 			if s.URL != nil {
@@ -27,18 +27,18 @@ func (c *checker) emptySets() {
 			if inRule {
 				severity = Warning
 			}
-			f = c.report(EmptySet, severity, s.Pos, "", "set %q holds no address: %s", s.Name, what)
+			f = c.report(EmptySet, severity, s.Pos, "", "set %q has no addresses: %s", s.Name, what)
 		case len(s.Countries)+len(s.Continents) > 0:
-			f = c.report(EmptySet, Error, s.Pos, "", "set %q holds no address: the country data have none for it", s.Name)
+			f = c.report(EmptySet, Error, s.Pos, "", "set %q has no addresses: the country data have none for it", s.Name)
 			f.Remedy = policy.SeeCountries
 		case len(s.Union) > 0:
 			severity := Error
 			if c.mayBeEmpty(s.Name, 0) {
 				severity = Warning
 			}
-			f = c.report(EmptySet, severity, s.Pos, "", "set %q holds no address: none of its parts has one", s.Name)
+			f = c.report(EmptySet, severity, s.Pos, "", "set %q has no addresses: none of its parts has any", s.Name)
 		default:
-			f = c.report(EmptySet, Error, s.Pos, "give it an address, or remove it", "set %q holds no address", s.Name)
+			f = c.report(EmptySet, Error, s.Pos, "give it addresses, or remove it", "set %q has no addresses", s.Name)
 		}
 		if inRule {
 			f.Related = append(f.Related, Related{rule.Pos, rule.Text})
@@ -129,7 +129,7 @@ func (c *checker) oneFamily(s *policy.Section, later []matching, r *policy.Rule,
 	if w.Not {
 		if r.Action == policy.Allow {
 			c.report(OneFamily, Warning, w.Pos, otherFamilyHint(missing),
-				"set %q holds no IPv%d address, so every IPv%d address is \"not %s\" and allowed here", name, missing, missing, name)
+				"set %q has no IPv%d addresses, so every IPv%d address is \"not %s\" and allowed here", name, missing, missing, name)
 		}
 		return
 	}
@@ -147,14 +147,14 @@ func (c *checker) oneFamily(s *policy.Section, later []matching, r *policy.Rule,
 		return
 	}
 	c.report(OneFamily, Warning, w.Pos, otherFamilyHint(missing),
-		"set %q holds no IPv%d address, so over IPv%d this rule closes nothing of what is open below it", name, missing, missing)
+		"set %q has no IPv%d addresses, so over IPv%d this rule refuses nothing of what is allowed below it", name, missing, missing)
 }
 
 func otherFamilyHint(missing int) string {
 	if missing == 6 {
-		return "add the IPv6 addresses to the set, or write \"ipv4\" in the rule if IPv6 is meant to stay open"
+		return "add the IPv6 addresses to the set, or write \"ipv4\" in the rule if IPv6 should stay open"
 	}
-	return "add the IPv4 addresses to the set, or write \"ipv6\" in the rule if IPv4 is meant to stay open"
+	return "add the IPv4 addresses to the set, or write \"ipv6\" in the rule if IPv4 should stay open"
 }
 
 // lackingFamily names the set and the family that a side lacks where it is made

@@ -35,8 +35,8 @@ func (c *checker) unprovenBans() {
 				if r.Limit.Widen {
 					it = "all of its network"
 				}
-				c.report(UnprovenBan, Remark, r.Limit.Pos, "leave \"then ban\" out, or add to never-ban who must not be banned",
-					"whoever forges a source address can have %s banned by this limit: no handshake proves the source of %s", it, c.unprovenText(r, packets))
+				c.report(UnprovenBan, Remark, r.Limit.Pos, "remove \"then ban\", or add those who must not be banned to never-ban",
+					"whoever forges a source address can get %s banned by this limit: no handshake proves the source of %s", it, c.unprovenText(r, packets))
 			}
 		}
 	}
@@ -53,9 +53,9 @@ func (c *checker) unprovenPlaces() {
 			if r.Max == nil || !r.Max.PerSource || r.Action != policy.Allow {
 				continue
 			}
-			packets, what, fix := c.packets(s.Hook, r), "", "write a rule of its own for TCP, and bound the rest by a limit"
+			packets, what, fix := c.packets(s.Hook, r), "", "write a separate rule for TCP, and limit the rest"
 			if r.Max.Count > policy.MostPlaces {
-				what, fix = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("let each source have %d connections, or fewer", policy.MostPlaces)
+				what, fix = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("allow each source at most %d connections", policy.MostPlaces)
 			} else if packets = realPackets(without(packets, wholeProtocol(packet.TCP))); len(packets) > 0 {
 				what = c.unprovenText(r, packets)
 			}
@@ -83,7 +83,7 @@ func (c *checker) unproven(hook policy.Hook, r *policy.Rule, packets []box) []bo
 // unprovenText says what of a rule's packets nothing proves.
 func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
 	if r.Action != policy.Allow {
-		return "what is refused"
+		return "refused packets"
 	}
 	var words []string
 	udp, icmp, icmp6 := wholeProtocol(packet.UDP), wholeProtocol(packet.ICMP), wholeProtocol(packet.ICMPv6)
@@ -97,10 +97,10 @@ func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
 	}
 	tcp := wholeProtocol(packet.TCP)
 	if len(without(packets, tcp, udp, icmp, icmp6)) > 0 {
-		words = append(words, "other protocols than TCP")
+		words = append(words, "protocols other than TCP")
 	}
 	if slices.ContainsFunc(packets, func(b box) bool { return len(b.numbers[service].intersect(numbers{tcp})) > 0 }) {
-		words = append(words, "TCP that is not tracked")
+		words = append(words, "untracked TCP")
 	}
 	return english.List(words)
 }

@@ -14,18 +14,18 @@ func (c *checker) unusedNames() {
 	used := c.usedNames()
 	for _, s := range c.policy.Sets {
 		if !used[s.Name] {
-			c.report(UnusedName, Remark, s.Pos, "remove it", "nothing uses set %q", s.Name)
+			c.report(UnusedName, Remark, s.Pos, "remove it", "set %q is not used", s.Name)
 		}
 	}
 	for _, z := range c.policy.Zones {
 		if !used[z.Name] && !c.zonesMatter() {
-			c.report(UnusedName, Remark, z.Pos, "remove it", "nothing uses zone %q", z.Name)
+			c.report(UnusedName, Remark, z.Pos, "remove it", "zone %q is not used", z.Name)
 		}
 	}
 	services := c.usedServices()
 	for _, s := range c.policy.Services {
 		if !services[s.Name] && !c.inOtherService(s) {
-			c.report(UnusedName, Remark, s.Pos, "remove it", "nothing uses service %q", s.Name)
+			c.report(UnusedName, Remark, s.Pos, "remove it", "service %q is not used", s.Name)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (c *checker) waysBack() {
 		c.wayBack(s, c.policy.Output, c.untracked(), "bypasses tracking")
 	}
 	if s := c.policy.Forward; s != nil {
-		c.wayBack(s, s, c.mapped(), "is mapped without state")
+		c.wayBack(s, s, c.mapped(), "is mapped statelessly")
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *checker) wayBack(s, back *policy.Section, untracked []box, what string)
 			mine, ok := c.effort.minus(both(packets, untracked), decided)
 			if ok && len(mine) > 0 && !c.allAllowed(back, c.mirrored(mine, back.Hook)) {
 				c.report(NoWayBack, Warning, r.Pos, backHint(r, back.Hook),
-					"this rule allows traffic that %s, and nothing allows its answers: untracked traffic has no replies", what)
+					"this rule allows traffic that %s, and no rule allows its answers: untracked traffic has no replies", what)
 			}
 		}
 		if ends(r) {
