@@ -19,32 +19,32 @@ import (
 func newAgent() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Stay, follow the host, and do the work of the commands",
-		Long: `Stays until it is stopped. It brings in what the host becomes (default routes,
-addresses, name servers, interfaces), as "sluice sync --follow" does, whose place it
-takes. Lists of the running policy are asked for when they are due, and so are newer
-country data where its file says of whom. What policies with "log: netlink" drop and log is
-kept, in 64 MiB unless its file says otherwise. It answers on a Unix socket. The commands apply,
+		Short: "Run the agent: follow the host, serve the commands, join a fleet",
+		Long: `Runs until it is stopped. It follows the host: when default routes, addresses, name servers
+or interfaces change, it updates the rules, as "sluice sync --follow" does, which it replaces.
+It downloads the lists of the running policy when they are due, and country data where its
+file names a publisher. It keeps what policies with "log: netlink" drop and log, in 64 MiB
+unless its file sets another size.
+
+It listens on a Unix socket. The commands that change the firewall or read its state (apply,
 plan, confirm, rollback, remove, restore, refresh, sync, status, metrics, history, bans, ban,
-unban, allows, allow, disallow, set, conntrack, geo update, geo undo, log, and of what runs
-verify, explain and query use the socket
-where an agent listens for the same state and network namespace, and do their work
-themselves where none does: what they print and end with is the same. To GET /metrics it
-answers in the text format of Prometheus.
+unban, allows, allow, disallow, set, conntrack, geo update, geo undo, log, and verify, explain
+and query of what runs) use the socket where an agent listens for the same state and network
+namespace, and work without one elsewhere. Output and exit status are the same either way.
+GET /metrics returns the text format of Prometheus.
 
-Of a host of a fleet ("sluice agent enrol") it holds a connection to a controller, and brings
-the policy that the fleet signs for the host into force, on trial until its probes succeed.
+On a host of a fleet ("sluice agent enrol") it keeps a connection to a controller, and
+applies the policy that the fleet signs for the host, on trial until its probes succeed.
 
-Root may change the firewall by the socket; group sluice may read it.
-/etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is
-one agent for a socket and for a state; a second one refuses. It needs none of its files
-to go on: where it is killed, rules, bans and confirmations stay as they are, and the next
-one begins where it ended.
+By default root may change the firewall through the socket, and group sluice may read it;
+/etc/sluice/agent.yaml can change that ("sluice agent check"). A socket and a state have one
+agent; a second one refuses to start. If the agent is killed, rules, bans and confirmations
+stay as they are, and the next one carries on.
 
 sluice-agent.service runs it. Its interface is internal/agent/api/openapi.yaml.
 ` + filesHelp + `
 
-Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
+Exit status: 0 stopped, 2 it could not start, or failed.`,
 		Example: "  sluice agent\n  sluice agent --netns customer7 --socket /run/sluice/customer7.sock",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -90,7 +90,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			return a.Run(ctx)
 		},
 	}
-	cmd.Flags().String("config", config.Default, "read what it is to do from `FILE`")
+	cmd.Flags().String("config", config.Default, "read the configuration from `FILE`")
 	cmd.AddCommand(newAgentCheck(), newAgentEnrol(), newAgentLeave(), newAgentAttach())
 	cmd.Flags().String("socket", api.Socket, "listen on the socket `FILE`")
 	return cmd
@@ -122,12 +122,12 @@ func siteOf(cmd *cobra.Command, netns string) (*agent.Site, error) {
 func newAgentCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Find what is wrong with the agent's file",
+		Short: "Check the agent's file",
 		Long: `Checks the agent's file (/etc/sluice/agent.yaml unless FILE is given), with file, line,
-column, the line itself and what was probably meant. Users and groups that this host does
-not have are errors too, though an agent only warns of them: they may nothing.
+column, the line itself and a suggestion. Users and groups that this host does not have are
+errors here; the agent itself only warns about them, and grants them nothing.
 
-Exit status: 0 fine; 2 errors, or bad use.`,
+Exit status: 0 fine; 2 errors or bad use.`,
 		Example: "  sluice agent check",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -27,28 +27,27 @@ import (
 func newAgentEnrol() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enrol URL",
-		Short: "Make this host one of a fleet",
-		Long: `Has a controller of a fleet certify this host, which then runs the policy that the fleet
-signs for it. The token is of "sluice-controller token create": it names the fleet's
-root.json by its SHA-256, and nothing is sent, neither the token nor a name, before the
-controller has shown that file. The host's key is made here and stays here, as do the labels that the token
-gives: they select the parts of the policy, and no controller changes them.
+		Short: "Enrol this host in a fleet",
+		Long: `Has the controller of a fleet certify this host, which then runs the policy that the fleet
+signs for it. The token comes from "sluice-controller token create" and names the fleet's
+root.json by its SHA-256. Nothing is sent, not even the token or a name, until the controller
+has shown that file. The host's key is made here and never leaves. The labels that the token
+gives select the parts of the policy, and no controller can change them.
 
-"sluice agent" notices by itself, and needs no other policy; what runs stays until the fleet
-desires one.
+A running "sluice agent" notices by itself. The policy that runs stays until the fleet sends one.
 
-Where the token is one of "token create --approve" it waits until an admin of the fleet lets
-this host in, and prints the hash of its key for them. It may be ended and begun again meanwhile,
-and the controller too.
+With a token from "token create --approve" the command waits until an admin of the fleet
+lets this host in, and prints the hash of its key for them to compare. You can stop it and
+start it again meanwhile.
 ` + filesHelp + `
 
-Exit status: 0 the host is of the fleet, 2 bad use, or it was refused.`,
+Exit status: 0 enrolled, 2 bad use, or refused.`,
 		Example: "  sluice agent enrol https://controller.example.net:7443 --token-file token\n  ssh controller sluice-controller token create | sluice agent enrol https://controller.example.net:7443 --token-file -",
 		Args:    cobra.ExactArgs(1),
 		RunE:    runEnrol,
 	}
-	cmd.Flags().String("token-file", "", "read the token from `FILE`, - being standard input")
-	cmd.Flags().String("name", "", "be called `ID` in the fleet; the name of this host when left out")
+	cmd.Flags().String("token-file", "", "read the token from `FILE`, or from standard input for -")
+	cmd.Flags().String("name", "", "use the name `ID` in the fleet instead of the host name")
 	command.Must(cmd.MarkFlagRequired("token-file"))
 	return cmd
 }
@@ -89,7 +88,7 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 	e := fleet.Enrolment{
 		Host: h.Host, ID: strings.ToLower(id), Controller: controller, Token: token, Dialer: here.Dial,
 		Waiting: func(text, key string) {
-			note(cmd, fmt.Sprintf("%s\nthe key of this host is %s; this waits until it is let in", text, key))
+			note(cmd, fmt.Sprintf("%s\nthe key of this host is %s; waiting until an admin lets it in", text, key))
 		},
 	}
 	for _, i := range facts.Interfaces {
@@ -102,7 +101,7 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 	e.Addresses = e.Addresses[:min(len(e.Addresses), mostAddresses)]
 	m, err := fleet.Enrol(ctx, e)
 	if member := (*fleet.MemberError)(nil); errors.As(err, &member) {
-		return fmt.Errorf("%w\nhint: sluice agent leave%s takes it out, and what runs stays", err, command.HereArguments(cmd))
+		return fmt.Errorf("%w\nhint: sluice agent leave%s takes it out; the running policy stays", err, command.HereArguments(cmd))
 	}
 	if err != nil {
 		return fmt.Errorf("%w%s", err, enrolHint(err, token))
@@ -122,9 +121,9 @@ func enrolHint(err error, token trust.Token) string {
 	case errors.Is(err, trust.ErrForeignFleet):
 		return fmt.Sprintf("\nhint: the token is for %s: enrol there, or make one in the repository of this controller with sluice-controller token create", strings.Join(token.Controllers, " or "))
 	case errors.Is(err, fleet.ErrWaited):
-		return "\nhint: the same command with the same token goes on waiting"
+		return "\nhint: run the same command with the same token to go on waiting"
 	case errors.As(err, &f) && f.Kind == protocol.KindToken:
-		return "\nhint: sluice-controller token create makes another one; --for and --uses say how long it is good, and for how many hosts"
+		return "\nhint: sluice-controller token create makes another one; --for and --uses set how long it is valid, and for how many hosts"
 	}
 	return ""
 }
@@ -136,7 +135,7 @@ const mostAddresses = 64
 func controllerOf(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" {
-		return "", fmt.Errorf("%.200q is not where a controller is\n  hint: write https://HOST:7443", text)
+		return "", fmt.Errorf("%.200q is not the URL of a controller\n  hint: write https://HOST:7443", text)
 	}
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "7443")), nil
 }
@@ -160,12 +159,12 @@ func newAgentLeave() *cobra.Command {
 	return &cobra.Command{
 		Use:   "leave",
 		Short: "Take this host out of its fleet",
-		Long: `Forgets the fleet: the host's key, its labels, what it believes. The policy that runs stays,
-at the next boot too, and from then on "sluice apply" changes it. The controller is not
-told: "sluice-controller hosts" shows the host as offline until it is removed there.
+		Long: `Deletes what this host has of the fleet: its key, its labels, the fleet's keys. The policy
+that runs stays, also after a reboot; from now on "sluice apply" changes it. The controller
+is not notified: "sluice-controller hosts" lists the host as offline until you remove it there.
 ` + filesHelp + `
 
-Exit status: 0 it is of no fleet, 2 it was of none, or a file could not be removed.`,
+Exit status: 0 it has left, 2 it was in no fleet, or a file could not be removed.`,
 		Example: "  sluice agent leave",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -178,8 +177,8 @@ Exit status: 0 it is of no fleet, 2 it was of none, or a file could not be remov
 				return err
 			}
 			return answer(cmd, m, false, func(w io.Writer) {
-				fmt.Fprintf(w, "this host has left fleet %s; what runs stays\n", m.Fleet)
-				fmt.Fprintf(w, "the fleet lists it until, there: sluice-controller revoke %s\n", m.Host)
+				fmt.Fprintf(w, "this host has left fleet %s; the running policy stays\n", m.Fleet)
+				fmt.Fprintf(w, "to take it off the list of the fleet, run there: sluice-controller revoke %s\n", m.Host)
 			})
 		},
 	}
@@ -188,12 +187,12 @@ Exit status: 0 it is of no fleet, 2 it was of none, or a file could not be remov
 func newAgentAttach() *cobra.Command {
 	return &cobra.Command{
 		Use:   "attach",
-		Short: "Have the fleet decide again which policy runs",
-		Long: `Takes back what "sluice apply --detach" did: the agent brings the policy of the fleet into
-force again, on trial as each one.
+		Short: "Follow the policy of the fleet again",
+		Long: `Undoes "sluice apply --detach": the agent applies the policy of the fleet again, on trial as
+usual.
 ` + filesHelp + `
 
-Exit status: 0 the fleet decides, 2 the host is of no fleet, or a file could not be removed.`,
+Exit status: 0 attached, 2 the host is in no fleet, or a file could not be removed.`,
 		Example: "  sluice agent attach",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -230,13 +229,13 @@ func printFleet(w io.Writer, f *apply.InFleet, here string) {
 		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "31", "fleet"), plainLines(f.Error))
 	}
 	if d := f.Detached; d != nil {
-		fmt.Fprintf(w, "%s        detached since %s%s: sluice agent attach%s has the fleet decide again\n", command.Paint(w, "33", "fleet"), d.Time.Local().Format(time.DateTime), by(d.By), here)
+		fmt.Fprintf(w, "%s        detached since %s%s: sluice agent attach%s follows the fleet again\n", command.Paint(w, "33", "fleet"), d.Time.Local().Format(time.DateTime), by(d.By), here)
 	}
 	switch {
 	case !f.Lost.IsZero():
-		fmt.Fprintf(w, "%s        no controller is reached since %s: %s\n", command.Paint(w, "33", "fleet"), f.Lost.Local().Format(time.DateTime), plainLines(f.Why))
+		fmt.Fprintf(w, "%s        no controller reached since %s: %s\n", command.Paint(w, "33", "fleet"), f.Lost.Local().Format(time.DateTime), plainLines(f.Why))
 	case f.Reached.IsZero():
-		fmt.Fprintf(w, "%s        no controller was reached yet: is sluice-agent.service running?\n", command.Paint(w, "33", "fleet"))
+		fmt.Fprintf(w, "%s        no controller reached yet: is sluice-agent.service running?\n", command.Paint(w, "33", "fleet"))
 	}
 }
 

@@ -21,26 +21,26 @@ func newAllow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow ADDRESS|PREFIX|RANGE [SERVICE]",
 		Short: "Let an address in at once, without touching the policy",
-		Long: `Lets an address, prefix or range in to a service, or to all, before the rules of the
-policy that runs: in input, in forward, and to ports that are published by a DNAT. For
-services that bypass connection tracking the answers pass too. What the address may not
-do beside that it may not do afterwards either. Bans come first, unless --over-ban is given:
-then what is let in goes by every ban, of commands, of the policy and of limits, and so do
-the answers to it and ICMP errors; all else of a banned address stays banned.
+		Long: `Lets an address, prefix or range reach a service, or all of them, before the rules of the
+running policy are evaluated: in input, in forward, and for ports published by DNAT. For
+services that bypass connection tracking, replies pass too. It allows nothing else from that
+address. Bans come first, unless you give --over-ban: then packets of the exception, replies
+to them and ICMP errors pass every ban (by command, policy or limit), and everything else from
+a banned address stays banned.
 
-The kernel ends it by itself, by its own clock, with --for; what began before goes on.
-It is kept over applies, rollbacks and reboots, until its time is up or "sluice disallow"
-lifts it; a second one for the same address and service takes the place of the first. The
-policy may bound who is let in, and for how long, or forbid it ("exceptions").
-explain, query, diff and verify know of it. Expectations of the policy are proved
-without it. The policy is loaded anew, as by "sluice refresh", in a generation of its own.
+With --for the kernel ends the exception by its own clock; connections that began under it
+go on. It survives applies, rollbacks and reboots until its time is up or "sluice disallow"
+lifts it. A second one for the same address and service replaces the first. The policy may
+restrict which addresses, and for how long, or forbid exceptions ("exceptions"). explain,
+query, diff and verify take them into account; expectations of the policy are proved without
+them. The policy is loaded again as a generation of its own, as with "sluice refresh".
 
-SERVICE is as in a rule: "ssh", "tcp/8080", "[http, https]"; a service of the policy's own
-means what it means now. --for takes whole times such as 90s, 10m, 2h30m and 7d, from 1s
-to 3650d; without it the exception holds until it is lifted. At most 256 hold at a time.
+SERVICE is written as in a rule: "ssh", "tcp/8080", "[http, https]"; a service that the policy
+defines keeps the meaning that it has now. --for takes times such as 90s, 10m, 2h30m and 7d,
+from 1s to 3650d; without it the exception holds until it is lifted. At most 256 hold at once.
 ` + filesHelp + `
 
-Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
+Exit status: 0 allowed, 2 bad use, or it failed and nothing changed.`,
 		Example: `  sluice allow 203.0.113.7 ssh --for 2h -m "ticket 4711"
   sluice allow 203.0.113.9 https --over-ban --for 1h
   sluice allow 198.51.100.0/24 "[http, https]" --for 1d`,
@@ -53,14 +53,14 @@ Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
 			in.OverBan = given(cmd, "over-ban")
 			in.For = command.TimeOf(cmd.Flags(), "for")
 			if cmd.Flags().Changed("for") && in.For < time.Second {
-				return errors.New("--for is too short\nhint: give at least 1s, or leave it out for an exception without an end")
+				return errors.New("--for is too short\nhint: give at least 1s, or omit it for an exception that does not end")
 			}
 			return excepting(cmd, "allowed", func(ctx context.Context, h door) (*engine.Allowed, error) { return h.Allow(ctx, in) })
 		},
 	}
 	addMessage(cmd)
-	command.AddTime(cmd.Flags(), "for", 0, "end it by itself after `TIME`")
-	cmd.Flags().Bool("over-ban", false, "before bans too")
+	command.AddTime(cmd.Flags(), "for", 0, "end it after `TIME`")
+	cmd.Flags().Bool("over-ban", false, "also when the address is banned")
 	addWait(cmd)
 	return cmd
 }
@@ -68,17 +68,16 @@ Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
 func newDisallow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disallow ADDRESS|PREFIX|RANGE [SERVICE]",
-		Short: "Lift what \"sluice allow\" let in",
-		Long: `Lifts the exceptions of an address, prefix or range: that for one service, or without
-SERVICE all. Connections that began under it go on; "sluice ban" ends them. Whom the
-fleet of the host lets in, "sluice-controller disallow" lifts.
+		Short: "Lift exceptions made by \"sluice allow\"",
+		Long: `Lifts the exceptions of an address, prefix or range: the one for SERVICE, or all of them
+without it. Connections that began under it go on; "sluice ban" ends them. Exceptions of the
+host's fleet are lifted by "sluice-controller disallow".
 
-Where somebody who is logged in over ssh could not come back, nothing is changed unless
---force is given.
+If somebody who is logged in over ssh could not come back, nothing changes without --force.
 ` + filesHelp + `
 
-Exit status: 0 lifted, 1 somebody would be locked out and nothing changed, 2 bad use, it
-was not let in, or it failed.`,
+Exit status: 0 lifted, 1 somebody would be locked out and nothing changed, 2 bad use, no such
+exception, or it failed.`,
 		Example: `  sluice disallow 203.0.113.7 ssh
   sluice allows --json | jq -r '.[].what' | xargs -n 1 sluice disallow`,
 		Args:              cobra.RangeArgs(1, 2),
@@ -93,7 +92,7 @@ was not let in, or it failed.`,
 		},
 	}
 	addMessage(cmd)
-	cmd.Flags().Bool("force", false, "also where somebody who is logged in over ssh could not come back")
+	cmd.Flags().Bool("force", false, "even if somebody who is logged in over ssh could not come back")
 	addWait(cmd)
 	return cmd
 }
@@ -123,7 +122,7 @@ func excepting(cmd *cobra.Command, done string, change func(context.Context, doo
 			}
 		})
 		if err == nil && out.LockedOut != "" {
-			return command.Found(out.LockedOut + " is logged in over ssh and could not come back: nothing was changed\nhint: --force lifts it all the same")
+			return command.Found(out.LockedOut + " is logged in over ssh and could not come back: nothing was changed\nhint: --force lifts it anyway")
 		}
 		return err
 	})(cmd, nil)
@@ -139,11 +138,10 @@ func endText(e apply.Exception, forGood string) string {
 func newAllows() *cobra.Command {
 	return &cobra.Command{
 		Use:   "allows",
-		Short: "List whom commands and the fleet let in: to what, until when, by whom, why",
-		Long: `Lists the exceptions that "sluice allow" made and that hold, and those of the fleet that
-the host is of, "via fleet": which address may reach
-what, until when, who let it in, when and why. How many packets came by each, "sluice
-status" says by line, as "exceptions:1".
+		Short: "List exceptions made by command and by the fleet",
+		Long: `Lists the exceptions in force, made by "sluice allow" or by the host's fleet ("via fleet"):
+which address may reach what, until when, who made it, when and why. "sluice status" counts
+their packets, by line, as "exceptions:1".
 ` + filesHelp + `
 
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
@@ -161,7 +159,7 @@ Exit status: 0 listed, 2 bad use, or it could not be read.`,
 
 func printAllows(w io.Writer, list []engine.AllowEntry) {
 	if len(list) == 0 {
-		fmt.Fprintln(w, "nobody is let in by command")
+		fmt.Fprintln(w, "no exceptions")
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -174,7 +172,7 @@ func printAllows(w io.Writer, list []engine.AllowEntry) {
 		}
 		switch {
 		case e.Lifted:
-			until += ", lifted and still in force"
+			until += ", lifted but still in force"
 		case !e.InForce:
 			until += ", not in force"
 		}

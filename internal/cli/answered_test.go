@@ -18,7 +18,7 @@ func TestAnswerAfterSomebodyElses(t *testing.T) {
 		if err := answered(&out, h, policyTrial(h, &apply.Outcome{Pending: &apply.Pending{Token: "asked"}}), answer); err != nil {
 			t.Errorf("%q: %v", answer, err)
 		}
-		if !strings.Contains(out.String(), "nothing to answer any more") {
+		if !strings.Contains(out.String(), "too late to answer") {
 			t.Errorf("%q: %s", answer, out.String())
 		}
 	}

@@ -25,46 +25,41 @@ const defaultConfirm = 60 * time.Second
 func newApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [FILE]",
-		Short: "Load a policy into the kernel, and take it back unless confirmed",
-		Long: `Compiles a policy and loads it without a gap: sets are filled first, then one
-small transaction switches all rules. What the kernel then holds is read back and
-compared, and proved to do with every packet what the policy says (see sluice
-verify); where it does not, the old policy returns. Where no more than a few single
-addresses of set files came or went, these alone are read back, and nothing is proved anew.
+		Short: "Load a policy, and roll it back unless confirmed",
+		Long: `Compiles a policy and loads it without a gap: sets are filled first, then one small
+transaction switches all rules. What the kernel holds is then read back, compared, and proved
+to treat every packet as the policy says (see sluice verify); if it does not, the old policy
+returns. If only a few single addresses of set files came or went, only these are read back
+and nothing is proved again.
 
-It says what opens and closes against the policy that ran, in a few lines as "sluice
-diff --brief" has them, unless that takes more than five seconds to find.
+It reports what opens and closes compared with the policy that ran, as "sluice diff --brief"
+does, unless finding that takes more than five seconds.
 
-With --confirm the old state (sysctls too) returns by itself after the given time
-unless "sluice confirm" comes, even when this command, the terminal or the ssh
-session is gone by then. On a terminal over ssh this is the default, and the
-command asks; --no-confirm turns it off. Only a confirmed policy is loaded at
-boot.
+With --confirm the old state (sysctls too) returns after the given time unless "sluice
+confirm" is run, even if this command, the terminal or the ssh session is gone by then. On a
+terminal over ssh this is the default, and the command asks; --no-confirm turns it off. Only a
+confirmed policy is loaded at boot. While a policy waits for confirmation, another one needs
+--confirm or --no-confirm.
 
-While a policy waits for its confirmation, another one is applied only with
---confirm, or with --no-confirm.
+The expectations of the policy ("expect") are proved before anything is loaded, as "sluice
+test" does; if one fails, the policy is refused, unless you give --no-expect. This host may
+have expectations of its own for every policy, in /etc/sluice/guard.yaml or, for a network
+namespace, /etc/netns/NAME/sluice/guard.yaml: a list under expect, with sets, zones and
+services of its own. A policy that breaks those is refused whatever flags you give.
 
-What stands under expect in the policy is proved before anything is loaded, as
-"sluice test" does it. Where an expectation fails the policy is refused;
---no-expect does not ask. What the host expects of every policy stands in its own
-/etc/sluice/guard.yaml, for a network namespace in /etc/netns/NAME/sluice/guard.yaml:
-a list under expect, with sets, zones and services of its own. A policy that breaks it
-is refused, whatever flags are given.
+On a host of a fleet ("sluice agent enrol") the fleet decides which policy runs; any other is
+refused without --detach.
 
-On a host of a fleet ("sluice agent enrol") the fleet decides which policy runs, and
-another one is refused without --detach.
-
-A policy under which a new ssh connection of somebody who is logged in would be
-refused is not loaded, nor one that takes more than half of the free memory;
---force does. What locks somebody out then has to be confirmed within 60s, unless
---no-confirm is given.
+A policy that would refuse a new ssh connection of somebody who is logged in is not loaded
+without --force, nor is one that takes more than half of the free memory. A forced lock-out
+has to be confirmed within 60s, unless you give --no-confirm.
 ` + profileHelp + passesHelp + passesForgotten + policyHelp + `
 
-Environment: SSH_CONNECTION, of this process or of one above it, says that the
-terminal is over ssh, and from where.
+Environment: SSH_CONNECTION, of this process or a parent, shows that the terminal is over
+ssh, and from which address.
 
-Exit status: 0 applied (or already so), 1 refused, or not confirmed and taken
-back, 2 bad use or bad input, or loading failed: the old state then stays.`,
+Exit status: 0 applied, or nothing to change; 1 refused, or not confirmed and rolled back;
+2 bad use or bad input, or loading failed and the old state stays.`,
 		Example: `  sluice apply /etc/sluice/policy.yaml
   sluice apply policy.yaml --confirm 2m
   sluice apply policy.yaml --netns customer7`,
@@ -72,13 +67,13 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 		RunE: onHost(runApply),
 	}
 	flags := cmd.Flags()
-	command.AddTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
-	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
-	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
-	flags.Bool("cut", false, "delete the flows that the new policy refuses")
-	flags.Bool("detach", false, "apply it on a host of a fleet, which then decides nothing until \"sluice agent attach\"")
-	flags.Bool("no-expect", false, "do not prove what the policy is expected to do")
-	flags.Bool("no-verify", false, "do not read the rules back, and prove nothing")
+	command.AddTime(flags, "confirm", 0, "roll back unless confirmed within `TIME`")
+	flags.Bool("no-confirm", false, "keep it at once, without confirmation, even if it locks somebody out")
+	flags.Bool("force", false, "apply even if it locks somebody out or takes too much memory")
+	flags.Bool("cut", false, "end existing connections that the new policy refuses")
+	flags.Bool("detach", false, "apply on a host of a fleet; the fleet decides again after \"sluice agent attach\"")
+	flags.Bool("no-expect", false, "do not prove the expectations of the policy")
+	flags.Bool("no-verify", false, "do not read the rules back or prove them")
 	addProfile(cmd)
 	addPasses(cmd)
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
@@ -155,7 +150,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 func tellOutcome(cmd *cobra.Command, w io.Writer, out *apply.Outcome) {
 	switch {
 	case out.Closed:
-		fmt.Fprintf(w, "%s runs again, which lets only ssh in: apply a policy\n", closedText(out.Generation))
+		fmt.Fprintf(w, "%s runs again, which allows only ssh: apply a policy\n", closedText(out.Generation))
 	case out.Unchanged:
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
 	default:
@@ -175,7 +170,7 @@ func tellOutcome(cmd *cobra.Command, w io.Writer, out *apply.Outcome) {
 		note(cmd, strings.ReplaceAll(n, program.RefreshCommand, program.RefreshCommand+command.HereArguments(cmd)))
 	}
 	if given(cmd, "cut") {
-		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))
+		fmt.Fprintf(w, "ended %s that it refuses\n", english.Plural(out.Cut, "flow"))
 	}
 }
 
@@ -188,7 +183,7 @@ func printHeadline(w io.Writer, lines []query.BriefLine, most int) {
 	}
 	for i, l := range lines {
 		if i == most && len(lines) > i+1 {
-			fmt.Fprintf(w, "and %s more of what opens and closes\n", english.Plural(len(lines)-i, "line"))
+			fmt.Fprintf(w, "and %d more lines\n", len(lines)-i)
 			return
 		}
 		fmt.Fprintln(w, command.Paint(w, changeStyles[l.Kind], l.String()))
@@ -288,7 +283,7 @@ func readLine(in io.Reader) string {
 
 func answered(w io.Writer, h door, t trial, answer string) error {
 	if t.ended() {
-		fmt.Fprintf(w, "nothing to answer any more: another command confirmed or replaced %s\n", t.what)
+		fmt.Fprintf(w, "too late to answer: another command confirmed or replaced %s\n", t.what)
 		return nil
 	}
 	switch answer {

@@ -17,42 +17,39 @@ import (
 
 // banInputHelp is for the commands that take what they work on from lines too.
 const banInputHelp = `
-They are arguments, or lines of standard input, for "-" or where nothing is named
-and standard input is no terminal: one address, prefix, range or country a line;
-behind it may stand "for" and a time, a reason, and remarks behind #.`
+Give them as arguments, or one a line on standard input ("-", or no argument and standard
+input is no terminal). A line is an address, prefix, range or country, optionally followed by
+"for" and a time, then a reason; # begins a comment.`
 
 func newBan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ban [ADDRESS|PREFIX|RANGE|COUNTRY|-]...",
 		Short: "Ban addresses at once, without touching the policy",
-		Long: `Drops packets from and to addresses, prefixes and ranges from now on, those of
-connections that exist too. Nothing of the policy changes: such bans go on when a
-policy is applied or rolled back, and after a restart and a reboot, until their
-time is up or "sluice unban" lifts them. A second ban of the same takes the place
-of the first.
+		Long: `Drops packets from and to addresses, prefixes and ranges from now on, including those of
+existing connections. The policy does not change. A ban survives applies, rollbacks, restarts
+and reboots until its time is up or "sluice unban" lifts it. A second ban of the same replaces
+the first.
 ` + banInputHelp + `
 
-A country is named by its code, such as DE. Banned is what it has by the country data of
-this moment ("sluice geo list"), also when newer data come.
+Name a country by its code, such as DE. The addresses that it has in the country data of this
+moment are banned ("sluice geo list"); newer data do not change the ban.
 
-Never banned are what never-ban of the policy names, loopback, link-local and
-multicast addresses, and this host's own; of a prefix that holds such addresses
-the others are banned, and what is spared is told. Only with --force are banned:
-who is logged in over ssh now, or may be (a server other than OpenSSH's does not
-say it of who is connected), from anywhere, and a prefix or range as wide as an
-IPv4 /7 or an IPv6 /15, or wider, unless it is a country. A ban of the default gateway or of a name server
-of the host is told of.
+Never banned are addresses in never-ban of the policy, loopback, link-local and multicast
+addresses, and this host's own. If a prefix contains some of these, the rest is banned, and
+the command reports what was spared. Only --force bans who is logged in over ssh now, or may
+be (ssh servers other than OpenSSH do not show who is connected), and prefixes or ranges as
+wide as an IPv4 /7 or an IPv6 /15, unless it is a country. A ban of the host's default gateway
+or of a name server gives a warning.
 
---for and --message hold for arguments, and for lines that give no time and no reason of
-their own; a reason of a line is cut to 200 bytes. Times are whole ones such as 90s, 10m,
-2h30m and 7d, from 1s to 3650d; without one a ban holds until it is lifted.
+--for and --message apply to arguments, and to lines without a time or reason of their own; the
+reason of a line is cut to 200 bytes. Times are such as 90s, 10m, 2h30m and 7d, from 1s to
+3650d; without one a ban holds until it is lifted.
 
-The policy that runs must have input, forward or output.
+The running policy must have an input, forward or output section.
 ` + filesHelp + `
 
-Exit status: 0 banned, 1 some of it or all was refused and the rest is banned, or
-somebody took away the rules that ask it, 2 bad use, or it failed: then nothing is
-banned.`,
+Exit status: 0 banned, 1 some or all of it was refused and the rest is banned, or somebody
+removed the rules that enforce bans, 2 bad use, or it failed and nothing is banned.`,
 		Example: `  sluice ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords"
   sluice ban 198.51.100.0/24 2001:db8:bad::/48
   sluice ban KP --for 2h -m "flood"
@@ -61,12 +58,12 @@ banned.`,
 		RunE: runBan,
 	}
 	addMessage(cmd)
-	command.AddTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
-	cmd.Flags().String("reason", "", "as --message, cut where it is too long") // what it was called first
+	command.AddTime(cmd.Flags(), "for", 0, "lift the ban after `TIME`")
+	cmd.Flags().String("reason", "", "as --message, cut if too long") // what it was called first
 	command.Must(cmd.Flags().MarkHidden("reason"))
-	cmd.Flags().Bool("keep-longer", false, "leave a ban of the same that holds longer as it is")
+	cmd.Flags().Bool("keep-longer", false, "keep an existing ban that holds longer")
 	cmd.MarkFlagsMutuallyExclusive("message", "reason")
-	cmd.Flags().Bool("force", false, "ban also who is or may be logged in over ssh, and large parts of the internet")
+	cmd.Flags().Bool("force", false, "also ban who is or may be logged in over ssh, and large parts of the internet")
 	addWait(cmd)
 	return cmd
 }
@@ -78,7 +75,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 	}
 	in := apply.Banning{List: list, For: command.TimeOf(cmd.Flags(), "for")}
 	if cmd.Flags().Changed("for") && in.For < time.Second {
-		return errors.New("--for is too short\nhint: give at least 1s, or leave it out for a ban without an end")
+		return errors.New("--for is too short\nhint: give at least 1s, or omit it for a ban that does not end")
 	}
 	in.Force, in.KeepLonger = given(cmd, "force"), given(cmd, "keep-longer")
 	if reason, _ := cmd.Flags().GetString("reason"); reason != "" {
@@ -113,7 +110,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 		printBanned(cmd.OutOrStdout(), in, out)
 	}
 	if err == nil && !out.InForce {
-		return command.Found("somebody else changed the rules, which do not ask what is banned\nhint: sluice restore" + command.HereArguments(cmd))
+		return command.Found("the rules do not enforce bans: somebody else changed them\nhint: sluice restore" + command.HereArguments(cmd))
 	}
 	if err == nil && len(out.Refused) > 0 {
 		return command.Found(refusedText(out.Refused))
@@ -123,7 +120,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 
 func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
 	if out.Kept > 0 {
-		fmt.Fprintf(w, "left as before, since a longer ban holds: %d\n", out.Kept)
+		fmt.Fprintf(w, "kept, since a longer ban holds: %d\n", out.Kept)
 	}
 	if out.Banned == 0 {
 		return

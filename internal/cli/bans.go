@@ -20,20 +20,18 @@ import (
 func newBans() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bans",
-		Short: "List what is banned by command, by limits and by the fleet: until when, by whom, why, hits",
-		Long: `Lists the bans that came by command, those that a limit of the policy made
-("then ban"; which one is said where the policy has but one), and those of the fleet
-that the host is of, "via fleet"; sorted by address:
-until when each holds, how many packets it has
-dropped since rules were first loaded, who banned it, when and why. Packets are
-counted for each address; of prefixes that overlap, the hits are those of both.
-A prefix that a limit banned ("widen") says how many sources of it were banned before.
-A ban by a limit does not hold for addresses that are exempt: those of never-ban, who
-is logged in over ssh, the routers of the default routes and the name servers.
-What the policy itself bans is not listed: "sluice status" counts it.
+		Short: "List bans by command, by limits and by the fleet",
+		Long: `Lists the bans made by command, by a limit of the policy ("then ban"; it names the limit if
+the policy has only one) and by the host's fleet ("via fleet"), sorted by address: until when
+each holds, how many packets it has dropped since rules were first loaded, who made it, when
+and why. Packets are counted by address; overlapping prefixes both count the hits of either.
+For a prefix that a limit banned ("widen") it shows how many of its sources were banned before.
+A limit's ban does not apply to exempt addresses: never-ban, who is logged in over ssh, the
+routers of the default routes and the name servers. Bans written in the policy are not
+listed: "sluice status" counts them.
 
---past lists the bans by command that ended within the last 30 days, the last one
-first and 10,000 at most: when, and who lifted it, if anybody did, and why.
+--past lists the bans by command that ended within the last 30 days, the latest first and at
+most 10,000: when, and, if somebody lifted it, who and why.
 ` + filesHelp + `
 
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
@@ -67,7 +65,7 @@ func listPast(cmd *cobra.Command, h door) error {
 		return command.PrintJSON(w, list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(w, "no ban by command ended")
+		fmt.Fprintln(w, "no ban by command has ended")
 		return nil
 	}
 	buffered := bufio.NewWriter(w)
@@ -85,7 +83,7 @@ func listPast(cmd *cobra.Command, h door) error {
 
 func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 	if len(list) == 0 {
-		fmt.Fprintln(w, "nothing is banned by command or by a limit")
+		fmt.Fprintln(w, "no bans by command or by a limit")
 		return nil
 	}
 	buffered := bufio.NewWriter(w)

@@ -16,24 +16,22 @@ func newCheck() *cobra.Command {
 	var textOnly, offline bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Find what is wrong with a policy",
-		Long: `Checks a policy (/etc/sluice/policy.yaml unless FILE is given, standard input for
--) and changes nothing. First the text with all that it includes: every error of
-every file, with file, line, column, the line itself and what was probably meant.
-If there is none, what the policy says for this host: rules that can never match
-and those that hide them, empty sets, bypasses that break connections, ways back
-that are missing, bans of who is logged in, expectations that fail, those of this host's
-own /etc/sluice/guard.yaml too, and more.
+		Short: "Check a policy for errors and rules that cannot work",
+		Long: `Checks a policy (/etc/sluice/policy.yaml unless you give FILE, standard input for -) and
+changes nothing. First it checks the text, with all that it includes: every error of every
+file, with file, line, column, the line itself and a suggestion. If there is none, it checks
+what the policy means on this host: rules that can never match and the rules that hide them,
+empty sets, bypasses that break connections, missing rules for replies, bans of who is logged
+in, expectations that fail (this host's own in /etc/sluice/guard.yaml too), and more.
 
-With --host the policy is checked for the host that "sluice facts --json"
-described, with --text for none: then only the text is read, without set files,
-lists and country data. With --offline no list is downloaded.
+--host checks the policy for the host that "sluice facts --json" described. --text reads the
+text alone, for no host, without set files, lists and country data. --offline downloads no
+list.
 
-With --labels FILE is the file of a fleet, and what is checked is the policy that a
-host with these labels has; host=NAME is its name. The fleet's sets by hosts and
-guests are empty then.
+--labels takes the policy of a fleet as FILE and checks what a host with these labels gets;
+host=NAME is its name. The fleet's sets by hosts and guests are then empty.
 
-Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
+Exit status: 0 no findings, or remarks only; 1 warnings; 2 errors or bad use.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice check
@@ -52,8 +50,8 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 		},
 	}
 	cmd.Flags().StringVar(&described, "host", "", "check for the host described in `FACTS.json`")
-	cmd.Flags().BoolVar(&textOnly, "text", false, "check the text alone, for no host")
-	cmd.Flags().BoolVar(&offline, "offline", false, "download no list, use the copies")
+	cmd.Flags().BoolVar(&textOnly, "text", false, "check only the text, for no host")
+	cmd.Flags().BoolVar(&offline, "offline", false, "use the copies of lists, download none")
 	addLabels(cmd)
 	cmd.MarkFlagsMutuallyExclusive("host", "text")
 	return cmd

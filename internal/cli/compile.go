@@ -37,31 +37,30 @@ type compiledJSON struct {
 func newCompile() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compile [FILE]",
-		Short: "Print what a policy becomes on the kernel",
-		Long: `Compiles a policy (/etc/sluice/policy.yaml unless FILE is given) and prints what
-the backend makes of it, as text that nft reads, with the line of the policy on
-every rule. Nothing is loaded. The same policy, lists, country data and host give
-the same bytes, as long as the figures of "sluice-lab bench calibrate" are the same.
+		Short: "Print the ruleset that a policy compiles to",
+		Long: `Compiles a policy (/etc/sluice/policy.yaml unless you give FILE) and prints the ruleset as
+text that nft reads, with the policy's line on every rule. Nothing is loaded. The same policy,
+lists, country data and host give the same bytes, as long as the figures of "sluice-lab bench
+calibrate" are the same.
 
-The policy is compiled for this host, and for the kernel that runs here. With
---host it is compiled for the host that "sluice facts --json" described; its
-kernel cannot be asked, so what only makes it faster is left out and noted, and
-layouts are chosen by the figures that come with Sluice.
+The policy is compiled for this host and its kernel; with --host for the host that "sluice
+facts --json" described. That host's kernel cannot be probed, so optional features that only
+make it faster are left out, with a note, and layouts are chosen by the figures built into
+Sluice.
 
-With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
-apply" loads it where nothing is loaded yet go to DIR/step-*.nft. With --dump-passes
-the program after each pass goes to files, and the text is not printed.
+With -o the text goes to DIR/sluice.nft, and the transactions by which "sluice apply" would
+load it on an empty host go to DIR/step-*.nft. With --dump-passes the program after each pass
+is written to files, and the text is not printed.
 
---explain prints, instead of the text, what each pass of the optimizer did and
-why, with the rules and the ns that a packet is expected to pay before and after,
-and how each large set is laid out, among which candidates. Of 100 packets that
-are expected 40 are of established flows to the host and 30 from it, 15 begin a
-flow that a rule allows, 5 are of banned addresses and 10 are refused; with
---profile those that begin flows are shared as the rules were hit.
+--explain prints instead what each pass of the optimizer did and why, with the number of rules
+and the expected cost of a packet in ns before and after, and how each large set is laid out,
+among which candidates. The expected mix of 100 packets: 40 of established flows to the host
+and 30 from it, 15 that begin a flow that a rule allows, 5 of banned addresses, 10 refused;
+with --profile the packets that begin flows are weighted as the rules were hit.
 ` + costsHelp + `
 ` + passesHelp + `
 
-Exit status: 0 fine, 2 bad use, a bad policy, or one that the backend refuses.
+Exit status: 0 fine, 2 bad use, a bad policy, or one that the backend cannot load.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/sluice.`,
 		Example: `  sluice compile policy.yaml
@@ -72,11 +71,11 @@ Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/
 	names := backendNames()
 	cmd.Flags().String("backend", names[0], "compile for `BACKEND`")
 	command.Must(cmd.RegisterFlagCompletionFunc("backend", command.Words(names...)))
-	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
+	cmd.Flags().StringP("output", "o", "", "write files to `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
 	addLabels(cmd)
-	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what it saves")
-	cmd.Flags().String("dump-passes", "", "write the program after each pass into `DIR`")
+	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what that saves")
+	cmd.Flags().String("dump-passes", "", "write the program after each pass to `DIR`")
 	cmd.Flags().String("profile", "", "order rules by the counters in `FILE`, which \"sluice status --json\" wrote")
 	addPasses(cmd)
 	return cmd
@@ -147,7 +146,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	printNotes(cmd.ErrOrStderr(), artifact.Notes())
 	if line.dump != nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s written into %s, the program after each pass\n", english.Plural(line.dump.n, "file"), line.dump.dir)
+		fmt.Fprintf(cmd.OutOrStdout(), "wrote %s to %s, the program after each pass\n", english.Plural(line.dump.n, "file"), line.dump.dir)
 	}
 	if dir != "" || line.dump != nil {
 		return nil

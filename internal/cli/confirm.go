@@ -13,16 +13,15 @@ import (
 func newConfirm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confirm",
-		Short: "Keep the policy, or the settings, that wait for a confirmation",
-		Long: `Keeps the policy that was applied with --confirm: it does not go back, and is
-from now on what boots. Where the disk does not take that, it is kept until the
-next boot, and the message names what that loads; confirm again when there is room.
-Settings that "sluice conntrack tune apply --confirm" or "sluice doctor --fix" has set are
-kept too.
+		Short: "Keep the policy or settings that wait for confirmation",
+		Long: `Keeps the policy that was applied with --confirm: it is not rolled back, and is loaded at
+boot from now on. If it cannot be stored, it is kept until the next boot only, and the message
+names what that boot loads; make room and confirm again. Settings made by "sluice conntrack
+tune apply --confirm" or "sluice doctor --fix" are kept too.
 ` + filesHelp + `
 
-Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept until
-the next boot alone; 2 it failed.`,
+Exit status: 0 confirmed; 1 nothing waits for confirmation, or it is kept until the next
+boot only; 2 failed.`,
 		Example: "  sluice apply policy.yaml --confirm 60s && ssh host.example.net sluice confirm",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {

@@ -21,15 +21,15 @@ import (
 func newConntrack() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conntrack",
-		Short: "List, count, watch and delete entries of the connection table, and size it",
-		Long: `Looks into the kernel's connection table, whoever tracks connections. Addresses and
-ports are those of the packet that began a connection. The table is read as the kernel
-gives it and never held whole: counting a million entries takes little memory.
+		Short: "List, count, watch, delete and size the connection table",
+		Long: `Reads the kernel's connection table, whichever firewall tracks connections. Addresses and
+ports are those of the first packet of a connection. The table is read as a stream and never
+held whole: counting a million entries takes little memory.
 
-With an agent its readers may list, count and watch; to delete and to tune needs the right
-to change.
+Through an agent, its readers may list, count and watch; deleting and tuning need the right to
+change the firewall.
 
-Exit status: 0 done, 2 bad use, or nothing tracks connections, or it could not be read.`,
+Exit status: 0 done; 2 bad use, nothing tracks connections, or it could not be read.`,
 		Example: "  sluice conntrack count --by source\n  sluice conntrack list --port 443 --state time-wait\n  sluice conntrack delete --src 203.0.113.7",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -40,13 +40,13 @@ Exit status: 0 done, 2 bad use, or nothing tracks connections, or it could not b
 
 // addChoice adds the flags of a choice of entries.
 func addChoice(flags *pflag.FlagSet, c *engine.EntryChoice) {
-	flags.StringVar(&c.Source, "src", "", "of connections from an `ADDRESS`, a prefix or a range")
-	flags.StringVar(&c.Destination, "dst", "", "of connections to an `ADDRESS`, a prefix or a range")
-	flags.StringVar(&c.Protocol, "protocol", "", "of a `PROTOCOL`, such as tcp or 47")
-	flags.Uint16Var(&c.Port, "port", 0, "of connections to a `PORT`")
-	flags.StringVar(&c.State, "state", "", "in a `STATE` of TCP, such as time-wait; of other protocols answered or unanswered")
-	flags.IntVar(&c.Family, "family", 0, "of a `FAMILY` of addresses, 4 or 6")
-	flags.BoolVar(&c.NAT, "nat", false, "of connections whose source or destination is rewritten")
+	flags.StringVar(&c.Source, "src", "", "select connections from an `ADDRESS`, prefix or range")
+	flags.StringVar(&c.Destination, "dst", "", "select connections to an `ADDRESS`, prefix or range")
+	flags.StringVar(&c.Protocol, "protocol", "", "select a `PROTOCOL`, such as tcp or 47")
+	flags.Uint16Var(&c.Port, "port", 0, "select connections to a `PORT`")
+	flags.StringVar(&c.State, "state", "", "select a TCP `STATE`, such as time-wait; for other protocols answered or unanswered")
+	flags.IntVar(&c.Family, "family", 0, "select an address `FAMILY`, 4 or 6")
+	flags.BoolVar(&c.NAT, "nat", false, "select connections whose source or destination is rewritten")
 }
 
 func newConntrackList() *cobra.Command {
@@ -54,10 +54,10 @@ func newConntrackList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List entries of the connection table",
-		Long: `Lists entries, a line each: protocol and state, who began the connection with whom, what
-rewrites it, and how many seconds it lives on if no packet comes.
+		Long: `Lists entries, one a line: protocol and state, source and destination, how they are
+rewritten, and in how many seconds the entry expires if no packet comes.
 
-Exit status: 0 listed, 2 bad use, or nothing tracks connections, or it could not be read.`,
+Exit status: 0 listed; 2 bad use, nothing tracks connections, or it could not be read.`,
 		Example: "  sluice conntrack list --src 203.0.113.0/24\n  sluice conntrack list --nat --most 20 --json",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -69,7 +69,7 @@ Exit status: 0 listed, 2 bad use, or nothing tracks connections, or it could not
 		}),
 	}
 	addChoice(cmd.Flags(), &q.EntryChoice)
-	cmd.Flags().IntVar(&q.Most, "most", 0, "list `N` entries at most; 1,000 unless given")
+	cmd.Flags().IntVar(&q.Most, "most", 0, "list at most `N` entries, 1,000 by default")
 	return cmd
 }
 
@@ -77,13 +77,13 @@ func newConntrackCount() *cobra.Command {
 	var q engine.EntryQuestion
 	cmd := &cobra.Command{
 		Use:   "count",
-		Short: "Count entries of the connection table by what they are",
-		Long: `Counts entries by one or more fields, most entries first. The fields are:
+		Short: "Count entries of the connection table by fields",
+		Long: `Counts entries by one or more fields, the largest count first. The fields are:
 ` + english.Wrapped(strings.Join(engine.EntryFields(), ", ")) + `.
-A network is the /24 or the /48 of an address. Packets and bytes are 0 unless the
-kernel counts them (net.netfilter.nf_conntrack_acct).
+A network is the /24 or /48 of an address. Packets and bytes are 0 unless the kernel counts
+them (net.netfilter.nf_conntrack_acct).
 
-Exit status: 0 counted, 2 bad use, or nothing tracks connections, or it could not be read.`,
+Exit status: 0 counted; 2 bad use, nothing tracks connections, or it could not be read.`,
 		Example: "  sluice conntrack count\n  sluice conntrack count --by source-network --port 443\n  sluice conntrack count --by protocol,state --json",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -113,17 +113,16 @@ func newConntrackDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "Delete entries of the connection table",
-		Long: `Deletes entries: the next packet of each connection is judged as one that begins it, and
-dropped where rules want that. Connections that go through NAT break. Sluice deletes
-by itself what a ban or a new policy ends.
+		Long: `Deletes entries: rules evaluate the next packet of each connection as if it began one, and
+may drop it. Connections through NAT break. You need not do this after a ban: Sluice deletes
+the entries of what it ends.
 
-Exit status: 0 deleted, or there was none, 2 bad use, or nothing tracks connections, or
-it could not be done.`,
+Exit status: 0 deleted, or none matched; 2 bad use, nothing tracks connections, or it failed.`,
 		Example: "  sluice conntrack delete --src 203.0.113.7\n  sluice conntrack delete --all",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			if (c == engine.EntryChoice{}) != given(cmd, "all") {
-				return errors.New("it is not clear which entries are to be deleted\nhint: name some, such as --src 203.0.113.7, or give --all alone")
+				return errors.New("which entries?\nhint: select some, such as --src 203.0.113.7, or give --all alone")
 			}
 			out, err := h.DeleteEntries(ctx, c)
 			if err != nil {
@@ -133,7 +132,7 @@ it could not be done.`,
 		}),
 	}
 	addChoice(cmd.Flags(), &c)
-	cmd.Flags().Bool("all", false, "delete all of them")
+	cmd.Flags().Bool("all", false, "delete all entries")
 	return cmd
 }
 

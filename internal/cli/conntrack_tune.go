@@ -15,21 +15,21 @@ import (
 )
 
 const tuneHelp = `
-The size is what the doctor recommends: room for twice the new connections of a second times
-the seconds that an entry lives, which are reckoned from the table or given with --expect.
-A policy that says "tracking: {table: …}" sets these itself, and tune is refused.
+The size is what the doctor recommends: room for twice the new connections a second times the
+seconds that an entry lives, estimated from the table or given with --expect. If the policy
+says "tracking: {table: …}", the policy sets the size, and tune refuses.
 `
 
 func newConntrackTune() *cobra.Command {
 	var w engine.TableWish
 	cmd := &cobra.Command{
 		Use:   "tune",
-		Short: "Say how large the connection table should be, and what that costs",
-		Long: `Prints the plan: each setting as it is and as it should be, why, and the memory. It
-changes nothing; "tune apply" does it, and "tune revert" takes it back.
+		Short: "Show how large the connection table should be, and what that costs",
+		Long: `Prints the plan: each setting as it is and as it should be, why, and the memory that it
+takes. It changes nothing; "tune apply" applies the plan, and "tune revert" undoes it.
 ` + tuneHelp + `
-Exit status: 0 the table may stay as it is, 1 there is something to change, or it is refused,
-2 bad use, or nothing tracks connections.`,
+Exit status: 0 nothing to change; 1 something to change, or refused; 2 bad use, or nothing
+tracks connections.`,
 		Example: "  sluice conntrack tune --expect 20000/s\n  sluice conntrack tune apply --expect 20000/s --persist\n  sluice conntrack tune revert",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -47,9 +47,9 @@ Exit status: 0 the table may stay as it is, 1 there is something to change, or i
 
 func addWish(cmd *cobra.Command, w *engine.TableWish) {
 	flags := cmd.Flags()
-	flags.String("expect", "", "new connections that the table is to bear, as `N/s`")
-	flags.Uint64Var(&w.Max, "max", 0, "give it room for `N` entries, whatever is reckoned")
-	command.AddTime(flags, "time-wait", 0, "keep entries of closed connections for `TIME`, which makes the table smaller")
+	flags.String("expect", "", "make room for `N/s` new connections a second")
+	flags.Uint64Var(&w.Max, "max", 0, "make room for `N` entries, whatever the estimate")
+	command.AddTime(flags, "time-wait", 0, "keep entries of closed connections for `TIME`; a shorter time needs a smaller table")
 }
 
 func planTable(ctx context.Context, cmd *cobra.Command, h door, w *engine.TableWish) (*engine.TablePlan, error) {
@@ -67,21 +67,21 @@ func newConntrackTuneApply() *cobra.Command {
 	var w engine.TableWish
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Set the size of the connection table, and remember what it was",
-		Long: `Sets what "sluice conntrack tune" plans, and keeps what was before for "tune revert". Where
-one setting cannot be set, none is; what a command leaves that is killed midway goes back
-with the next command. A table is never made smaller than what is in use.
+		Short: "Set the size of the connection table",
+		Long: `Sets what "sluice conntrack tune" plans, and keeps the old values for "tune revert". If one
+setting cannot be set, none is; if the command is killed midway, the next command restores the
+old values. The table is never made smaller than what is in use.
 
-It asks on a terminal; elsewhere --yes is needed. With --confirm the settings go back by
-themselves after the given time unless "sluice confirm" comes, even when this command is
-gone by then. --persist has the next boots set them, once they are kept.
+It asks on a terminal; elsewhere it needs --yes. With --confirm the old values return after
+the given time unless "sluice confirm" is run, even if this command is gone by then. With
+--persist they are also set at boot, once they are kept.
 ` + tuneHelp + `
 Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR). --persist
 writes /etc/sysctl.d/60-sluice.conf, /etc/modules-load.d/sluice.conf and, for the
 buckets, /etc/modprobe.d/sluice.conf.
 
-Exit status: 0 set, or nothing to change, 1 refused, or not confirmed at the question, 2 bad
-use, or it failed: nothing changed then.`,
+Exit status: 0 set, or nothing to change; 1 refused, or answered no; 2 bad use, or it failed
+and nothing changed.`,
 		Example: "  sluice conntrack tune apply --expect 20000/s\n  sluice conntrack tune apply --max 1048576 --persist --yes",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -114,9 +114,9 @@ use, or it failed: nothing changed then.`,
 	}
 	addWish(cmd, &w)
 	flags := cmd.Flags()
-	command.AddTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
+	command.AddTime(flags, "confirm", 0, "restore the old values unless confirmed within `TIME`")
 	flags.Bool("persist", false, "have the next boots set it too")
-	flags.Bool("force", false, "also where the table may take more than half of the free memory")
+	flags.Bool("force", false, "even if the table may take more than half of the free memory")
 	flags.Bool("yes", false, "do not ask")
 	addMessage(cmd)
 	addWait(cmd)
@@ -127,12 +127,12 @@ func newConntrackTuneRevert() *cobra.Command {
 	var u apply.Untuning
 	cmd := &cobra.Command{
 		Use:   "revert",
-		Short: "Take back what tune has set",
-		Long: `Sets the settings of the connection table back to what they were before "tune apply", and
-takes back the files of --persist. What somebody else has set since stays.
+		Short: "Undo what tune has set",
+		Long: `Restores the settings of the connection table from before "tune apply", and removes the files
+of --persist. Values that somebody else has set since stay.
 
-Exit status: 0 done, or nothing was set, 1 refused, since the table has more entries than it
-had room for, 2 bad use, or it failed.`,
+Exit status: 0 done, or nothing was set; 1 refused, since the table has more entries than
+would fit; 2 bad use, or it failed.`,
 		Example: "  sluice conntrack tune revert",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -144,7 +144,7 @@ had room for, 2 bad use, or it failed.`,
 			return answer(cmd, out, false, func(w io.Writer) { printUntuned(w, out) })
 		}),
 	}
-	cmd.Flags().BoolVar(&u.Force, "force", false, "also where the table has more entries than it had room for")
+	cmd.Flags().BoolVar(&u.Force, "force", false, "even if the table has more entries than would fit")
 	addWait(cmd)
 	return cmd
 }
@@ -164,9 +164,9 @@ func printTablePlan(w io.Writer, cmd *cobra.Command, p *engine.TablePlan) {
 	if p.MemoryThen != p.MemoryMost && len(p.Settings) > 0 {
 		fmt.Fprintf(w, ", then at most %s", apply.Bytes(p.MemoryThen))
 	}
-	how := "from the kernel's slab"
+	how := "from /proc/slabinfo"
 	if !p.Measured {
-		how = "assumed, because /proc/slabinfo could not be read"
+		how = "the usual size, since /proc/slabinfo could not be read"
 	}
 	fmt.Fprintf(w, "; %d bytes an entry, %s\n", p.EntryBytes, how)
 	if p.Shorter > 0 {
@@ -180,7 +180,7 @@ func printTablePlan(w io.Writer, cmd *cobra.Command, p *engine.TablePlan) {
 	}
 	switch {
 	case len(p.Left) > 0 && len(p.Settings) == 0:
-		fmt.Fprintln(w, "nothing can be set from here")
+		fmt.Fprintln(w, "no setting can be changed from here")
 	case len(p.Settings) == 0:
 		fmt.Fprintln(w, "nothing to change")
 	}
@@ -194,7 +194,7 @@ func printTuned(w io.Writer, cmd *cobra.Command, out *apply.Tuned) {
 		fmt.Fprintf(w, "/etc/%s has it for the next boot\n", f)
 	}
 	if out.Pending != nil {
-		fmt.Fprintf(w, "it goes back in %s unless you run: sluice confirm%s\n", leftText(out.Pending), command.HereArguments(cmd))
+		fmt.Fprintf(w, "the old values return in %s unless you run: sluice confirm%s\n", leftText(out.Pending), command.HereArguments(cmd))
 	}
 }
 
@@ -203,6 +203,6 @@ func printUntuned(w io.Writer, out *apply.Tuned) {
 		fmt.Fprintf(w, "%s is %s again\n", t.Name, t.Old)
 	}
 	if len(out.Settings) == 0 {
-		fmt.Fprintln(w, "nothing to take back")
+		fmt.Fprintln(w, "nothing to undo")
 	}
 }

@@ -19,17 +19,17 @@ func newConntrackWatch() *cobra.Command {
 	var q engine.EntryWatch
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "Show what becomes of entries of the connection table, as it happens",
-		Long: `Shows entries as they are made, change and end, a line each, until it is interrupted. An
-update is a new state, mark or status; packets alone are none. An event of TCP says the
-state where that changed, and --state shows those alone. Events that could not be read in
-time are counted, and said. With --json each event is a value on a line of its own.
+		Short: "Show changes of the connection table as they happen",
+		Long: `Shows entries as they are made, change and end, one a line, until interrupted. An update is a
+new state, mark or status; a packet alone is none. TCP events show the state if it changed,
+and --state shows only those. Events that could not be read in time are counted and reported.
+With --json each line is one event.
 
-Since Linux 5.19 entries that were made while nobody listened have no events, unless
+Since Linux 5.19 entries made while nobody listened have no events, unless
 net.netfilter.nf_conntrack_events is 1.
 
-Exit status: 0 shown, or it was stopped, 2 bad use, or nothing tracks connections, or it
-could not be read.`,
+Exit status: 0 shown, or stopped; 2 bad use, nothing tracks connections, or it could not be
+read.`,
 		Example: "  sluice conntrack watch --dst 198.51.100.1 --port 443\n  sluice conntrack watch --event new --for 10s --json",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {

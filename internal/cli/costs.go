@@ -10,8 +10,8 @@ import (
 
 // costsHelp is for the commands that say what a packet costs.
 const costsHelp = `
-ns and layouts are by the figures that "sluice-lab bench calibrate" has measured on this
-machine, or by default ones where it has not, or the kernel is another since.`
+Costs in ns and layouts use the figures that "sluice-lab bench calibrate" measured on this
+machine, or built-in ones if it was not run or the kernel has changed since.`
 
 // tellCosts says in one line why what was measured is not used.
 func tellCosts(w io.Writer, c engine.Costs) {

@@ -18,31 +18,30 @@ func newDiff() *cobra.Command {
 	var markdown, brief bool
 	cmd := &cobra.Command{
 		Use:   "diff [OLD] NEW",
-		Short: "Say what a change of a policy opens and closes",
-		Long: `Compares two policies by what they mean: which packets the new one allows that
-the old one does not, and the other way round, as few classes with an example
-each, the most dangerous first: what is opened before what is closed, whole
-protocols and ports of management before others, more addresses before fewer.
-A redirect that leads on to another machine or port opens that, too.
-Behind them: what is rejected instead of dropped, limits, rewriting of addresses,
-tracking, acceleration, logs, and settings of the kernel.
+		Short: "Show what a change of a policy opens and closes",
+		Long: `Compares two policies by their meaning: which packets the new one allows that the old one
+does not, and the reverse, as few classes with an example each, the most dangerous first:
+what opens before what closes, whole protocols and management ports before others, more
+addresses before fewer. A redirect to another machine or port counts as opening that. Then
+come packets rejected instead of dropped, limits, address rewriting, tracking, acceleration,
+logs, and kernel settings.
 
-It holds for every packet: the compiled rules of both are followed for all values
-of all fields at once, and every example is asked of a second judge, which reads
-the policies and not what they were compiled to. A policy that says the same in
-other words gives "no difference". Counters and comments make none.
+It holds for every packet: the compiled rules of both are evaluated for all values of all
+fields at once, and every example is checked by a second evaluator that reads the policies
+instead of the compiled rules. Two policies that mean the same give "no difference", whatever
+their text. Counters and comments do not count.
 
-OLD and NEW are files, "-" for standard input, or "running" for the policy that
-is loaded, which OLD is where one file is given. Both are compiled for this host or, with --host, for the one that
-"sluice facts --json" described. Lists are not downloaded, the copies are used.
+OLD and NEW are files, "-" for standard input, or "running" for the policy that is loaded,
+which is OLD if you give one file. Both are compiled for this host or, with --host, for the
+one that "sluice facts --json" described. Lists are not downloaded; their copies are used.
 
-With --brief there is a line for each service and direction: first what is closed
-for everybody, then what opens. Packets that begin no flow (replies, related ones)
-are in the line of their service, or in one of all of them.
+--brief prints a line for each service and direction: first what closes for everybody, then
+what opens. Packets that begin no flow (replies, related ones) are in the line of their
+service, or in one for all services.
 
-With --markdown the output is for a comment on a pull request.
+--markdown prints a comment for a pull request.
 
-Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
+Exit status: 0 nothing opens, 1 something opens, 2 bad use or a bad policy.
 Environment: SLUICE_STATE_DIR.
 Files: country data, lists and the running policy in /var/lib/sluice.`,
 		Example: `  sluice diff policy.yaml
@@ -55,13 +54,13 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 				args = []string{engine.Running, args[0]}
 			}
 			if args[0] == engine.StandardInput && args[1] == engine.StandardInput {
-				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
+				return errors.New("OLD and NEW cannot both be standard input\nhint: give a file for one of them")
 			}
 			if markdown && optionsOf(cmd).json {
 				return errors.New("--markdown and --json exclude each other")
 			}
 			if markdown && brief {
-				return errors.New("--markdown and --brief exclude each other\nhint: Markdown begins with what --brief says")
+				return errors.New("--markdown and --brief exclude each other\nhint: --markdown includes the summary of --brief")
 			}
 			return runDiff(cmd, args[0], args[1], described, markdown, brief)
 		},
@@ -139,7 +138,7 @@ func printBrief(w io.Writer, d *query.Diff) {
 	}
 }
 
-const noDifference = "no difference: both treat every packet alike"
+const noDifference = "no difference: both treat every packet the same"
 
 func printDiff(w io.Writer, d *query.Diff) {
 	if len(d.Changes)+len(d.Settings) == 0 {

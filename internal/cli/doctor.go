@@ -21,27 +21,27 @@ func newDoctor() *cobra.Command {
 	var explain, fix, undo string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what makes this host's network slow or lossy, whatever firewall it runs",
-		Long: `Looks at the connection table, at what the kernel drops and why, at queues, sockets
-and processors, for two seconds or as long as --watch says, and names what is wrong: the
-figures with where they were read, what it costs, the fix and what takes that
-back. It needs no policy and no agent, and changes nothing but what --fix is told to.
+		Short: "Find what makes this host's network slow or lossy, with any firewall",
+		Long: `Looks at the connection table, at what the kernel drops and why, at queues, sockets and
+processors, for two seconds or as long as --watch says, and names what is wrong: the figures
+and where they were read, what it costs, how to fix it and how to undo that. It needs no policy
+and no agent, and changes nothing without --fix.
 
-The worst comes first, and causes before their effects. An error loses packets or
-connections now; a warning will, or costs much; a remark is worth knowing. What could
-not be read is named. Counters of processors, the kernel's log and the size of the
-connection table are of the whole machine, all else is of the network namespace.
+The worst comes first, causes before effects. An error loses packets or connections now; a
+warning will, or costs much; a remark is worth knowing. What could not be read is listed.
+Counters of processors, the kernel's log and the size of the connection table are for the
+whole machine, everything else for the network namespace.
 
---fix sets the settings that fix a finding, where a program may: --list says of which
-checks. It says what it will set and how that goes back, asks on a terminal (elsewhere --yes
-is needed), looks again whether the finding is gone, and takes the settings back after
---confirm, 60s unless given, unless they are kept at the question or by "sluice confirm",
-even when this command is gone by then. --undo takes back what was kept.
+--fix changes the settings that fix a finding, if a program may (--list shows for which checks).
+It shows what it will set and how to undo that, asks on a terminal (elsewhere it needs --yes),
+and checks again whether the finding is gone. The old values return after --confirm, 60s by
+default, unless you keep the new ones at the question or by "sluice confirm", even if this
+command is gone by then. --undo restores the old values of what was kept.
 
-It reads as root; without that much cannot be read.
+Run it as root; otherwise much cannot be read.
 
-Exit status: 0 nothing found, or remarks alone; 1 errors or warnings, with --fix a
-finding that stays, that no command fixes, or that was not confirmed; 2 bad use, or it failed.`,
+Exit status: 0 nothing found, or remarks only; 1 errors or warnings, or, with --fix, a finding
+that stays, has no automatic fix or was not confirmed; 2 bad use, or it failed.`,
 		Example: `  sluice doctor
   sluice doctor --watch 60s --markdown > ticket.md
   sluice doctor --expect 20000/s
@@ -62,16 +62,16 @@ finding that stays, that no command fixes, or that was not confirmed; 2 bad use,
 	}
 	flags := cmd.Flags()
 	command.AddTime(flags, "watch", defaultWatch, "count rates for `TIME`")
-	flags.String("expect", "", "new connections that the host is to bear, as `N/s`")
+	flags.String("expect", "", "new connections that the host should sustain, as `N/s`")
 	flags.Bool("markdown", false, "print Markdown, for a ticket")
-	flags.StringVar(&explain, "explain", "", "say what a `CHECK` looks for, and how to fix it")
+	flags.StringVar(&explain, "explain", "", "explain what a `CHECK` looks for, and how to fix it")
 	flags.Bool("list", false, "list all checks, and which of them --fix can fix")
-	flags.StringVar(&fix, "fix", "", "set the settings that fix a `CHECK`, and examine again")
-	flags.StringVar(&undo, "undo", "", "take back what --fix has set for a `CHECK`")
-	command.AddTime(flags, "confirm", 0, "take the settings of --fix back unless confirmed within `TIME`; 60s unless given")
-	flags.Bool("no-confirm", false, "keep the settings of --fix at once")
-	flags.Bool("persist", false, "have the next boots set them too, once they are kept")
-	flags.Bool("yes", false, "do not ask before they are set")
+	flags.StringVar(&fix, "fix", "", "change the settings that fix the findings of a `CHECK`, and check again")
+	flags.StringVar(&undo, "undo", "", "undo what --fix has set for a `CHECK`")
+	command.AddTime(flags, "confirm", 0, "undo --fix unless confirmed within `TIME`; 60s by default")
+	flags.Bool("no-confirm", false, "keep the settings of --fix without confirmation")
+	flags.Bool("persist", false, "set them at boot too, once they are kept")
+	flags.Bool("yes", false, "do not ask before setting them")
 	cmd.MarkFlagsMutuallyExclusive("explain", "list", "markdown", "fix", "undo")
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
 	addMessage(cmd)
@@ -112,7 +112,7 @@ func runDoctor(cmd *cobra.Command, fix string) error {
 		}
 	}
 	if given(cmd, "markdown") && optionsOf(cmd).json {
-		return errors.New("--markdown and --json are two forms of the same\nhint: give one of them")
+		return errors.New("--markdown and --json exclude each other")
 	}
 	ctx, interrupt := command.Interruptible(cmd)
 	defer interrupt()
@@ -151,7 +151,7 @@ func expected(text string) (uint64, error) {
 	var n uint64
 	var rest string
 	if _, err := fmt.Sscanf(text, "%d/%s", &n, &rest); err != nil || rest != "s" || n == 0 || n > mostExpected {
-		return 0, fmt.Errorf("--expect %q is no number of connections a second\nhint: as in --expect 20000/s", text)
+		return 0, fmt.Errorf("--expect %q is not a number of connections a second\nhint: write it as in --expect 20000/s", text)
 	}
 	return n, nil
 }
@@ -173,7 +173,7 @@ func printDoctor(w io.Writer, r *doctor.Report) {
 		printIllness(w, f)
 	}
 	if times := r.Times(); len(times) > 0 {
-		fmt.Fprintf(w, "of a processor's time, in all network namespaces, packets took\n%s\n", strings.Join(times, "\n"))
+		fmt.Fprintf(w, "of processor time, in all network namespaces, went to packets\n%s\n", strings.Join(times, "\n"))
 	}
 	if chains := r.Chains(); len(chains) > 0 {
 		fmt.Fprintf(w, "%s\n%s\n", doctor.ChainsHead, strings.Join(chains, "\n"))

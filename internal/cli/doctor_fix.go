@@ -52,10 +52,10 @@ func known(id string) (*doctor.Check, error) {
 	if near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	}
-	return nil, fmt.Errorf("there is no check %q\nhint: %s", id, hint)
+	return nil, fmt.Errorf("no such check: %q\nhint: %s", id, hint)
 }
 
-// defaultFixConfirm is how long a fix waits for its confirmation.
+// defaultFixConfirm is how long a fix waits for confirmation.
 const defaultFixConfirm = time.Minute
 
 // fixFinding fixes what a check finds, on trial, and looks again.
@@ -83,7 +83,7 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 		printIllness(to, f)
 	}
 	if len(out.Before) == 0 {
-		return answer(cmd, out, false, func(w io.Writer) { fmt.Fprintf(w, "%s finds nothing: nothing to fix\n", c.ID) })
+		return answer(cmd, out, false, func(w io.Writer) { fmt.Fprintf(w, "%s finds nothing to fix\n", c.ID) })
 	}
 	in := apply.Tuning{For: tunedFor(c.ID), Confirm: confirm, Persist: given(cmd, "persist")}
 	for _, f := range out.Before {
@@ -97,15 +97,15 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 	case why != "":
 		return command.Found(fmt.Sprintf("%s has no automatic fix: %s", c.ID, why))
 	case len(in.Settings) == 0:
-		return command.Found(c.ID + " has no setting to change: they are as they should be")
+		return command.Found(c.ID + " has no setting to change: all are as they should be")
 	}
 	for _, s := range in.Settings {
-		fmt.Fprintf(to, "to be set: %s = %s\n", s.Name, s.Value)
+		fmt.Fprintf(to, "will set: %s = %s\n", s.Name, s.Value)
 	}
 	if confirm > 0 {
-		fmt.Fprintf(to, "goes back by itself after %s unless it is confirmed; later: %s\n", english.Duration(confirm), undoText(cmd, c.ID))
+		fmt.Fprintf(to, "returns to the old values after %s unless confirmed; later undo it by: %s\n", english.Duration(confirm), undoText(cmd, c.ID))
 	} else {
-		fmt.Fprintf(to, "goes back by: %s\n", undoText(cmd, c.ID))
+		fmt.Fprintf(to, "undo it by: %s\n", undoText(cmd, c.ID))
 	}
 	if err := agreed(cmd, "set this?", "settings of the machine change"); err != nil {
 		return err
@@ -126,10 +126,10 @@ func fixFinding(ctx context.Context, cmd *cobra.Command, id string, o doctor.Opt
 	}
 	w := cmd.OutOrStdout()
 	if len(out.After) == 0 {
-		fmt.Fprintf(w, "it is gone: %s finds nothing any more\n", c.ID)
+		fmt.Fprintf(w, "fixed: %s finds nothing any more\n", c.ID)
 	}
 	for _, f := range out.After {
-		fmt.Fprintf(w, "it is still there: %s\n", f.Text)
+		fmt.Fprintf(w, "not fixed: %s\n", f.Text)
 	}
 	return errors.Join(keepFix(ctx, cmd, h, out.Tuned), stillThere(out.After))
 }
@@ -158,7 +158,7 @@ func keepFix(ctx context.Context, cmd *cobra.Command, h door, t *apply.Tuned) er
 				return err
 			}
 			printUntuned(w, back)
-			return command.Found("not confirmed: what was before holds again")
+			return command.Found("not confirmed: the old values are set again")
 		},
 	})
 }

@@ -24,41 +24,39 @@ func newDrops() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "drops",
-		Short: "Show which packets the kernel drops as it drops them, why, and by which rule",
-		Long: `Shows what the kernel gives up in this network namespace, whoever has it do so: a line
-for each packet with the time, the kernel's reason, the hook of netfilter or else the
-function of the kernel, from whom and to what, and the line of the policy that dropped it,
-where that logs to netlink (log: netlink). On a terminal it is one screen that is drawn
-anew each second: how many by reason and function, the most frequent sources and lines,
-and the last packets. It ends with --for, --count or Ctrl-C, and then says how many there
-were. --json has a value a line: the packets, and at the end the counts.
+		Short: "Show packets as the kernel drops them, why, and by which rule",
+		Long: `Shows the packets that the kernel drops in this network namespace, for whichever tool: one a
+line with the time, the kernel's reason, the netfilter hook or else the kernel function,
+source, destination, and, where the policy logs to netlink (log: netlink), the line of the
+policy that dropped it. On a terminal it is a screen redrawn every second: counts by reason
+and function, the most frequent sources and lines, and the last packets. It ends with --for,
+--count or Ctrl-C, and then prints the totals. --json prints a value a line: the packets, and
+at the end the counts.
 
-All packets are counted, in the kernel; 200 a second are looked at, half of them at most for
-one function and reason, so that a flood hides nothing else and costs nothing much: what it
-takes by the kernel's own measure is shown. --src and --interface choose among those.
+All packets are counted, in the kernel; at most 200 a second are examined, half of them for
+one function and reason, so that a flood hides nothing else and costs little. The cost as the
+kernel measures it is shown. --src and --interface choose among the packets examined.
 
---trace names the rule that dropped a packet, whichever tool's it is: of nftables and of
-iptables over it by the kernel's own trace, of legacy iptables deduced from its rules. For
-that table inet sluice_trace stands in the ruleset meanwhile, which has the kernel follow
-100 packets a second of those that arrive, and 100 of those that this host sends. It asks
-on a terminal; elsewhere --yes is needed. The table goes with the command, also where that
-is killed.
+--trace names the rule that dropped a packet, of any tool: for nftables and iptables-nft from
+the kernel's own trace, for legacy iptables deduced from its rules. For that, table inet
+sluice_trace is in the ruleset meanwhile, and makes the kernel trace 100 packets a second that
+arrive and 100 that this host sends. It asks on a terminal; elsewhere it needs --yes. The table
+disappears with the command, even if that is killed.
 
-A kernel without BTF says neither whose a packet is nor what: counted are those of the whole
-machine by function and reason. Who is not root has the counters of /proc/net alone.
+On a kernel without BTF only functions and reasons are counted, for the whole machine. Without
+root only the counters of /proc/net are shown.
 
-Exit status: 0 shown, or it was stopped, 1 not confirmed at the question, 2 bad use, or it
-could not be read.`,
+Exit status: 0 shown, or stopped; 1 answered no; 2 bad use, or it could not be read.`,
 		Example: "  sluice drops\n  sluice drops --for 10s --json | jq .reason\n  sluice drops --src 203.0.113.0/24 --count 1\n  sluice drops --reason no_socket --interface eth0\n  sluice drops --trace",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 0 {
-				return fmt.Errorf("--count %d is below zero", count)
+				return fmt.Errorf("--count %d is negative", count)
 			}
 			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 				asked.Seconds = command.TimeOf(cmd.Flags(), "for").Seconds()
 				if asked.Trace {
-					if err := agreed(cmd, "have a table in the ruleset trace 200 packets a second as long as this runs?", "--trace puts a table into the ruleset, as long as the command runs"); err != nil {
+					if err := agreed(cmd, "add a table to the ruleset that traces 200 packets a second while this runs?", "--trace adds a table to the ruleset while the command runs"); err != nil {
 						return err
 					}
 				}
@@ -69,12 +67,12 @@ could not be read.`,
 	asked.Called = words.DropFlags
 	flags := cmd.Flags()
 	command.AddTime(flags, "for", 0, "end after `TIME`")
-	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
-	flags.StringVar(&asked.Reason, "reason", "", "show what is dropped for a `REASON` of the kernel, such as no_socket")
-	flags.StringVar(&asked.Function, "function", "", "show what a `FUNCTION` of the kernel drops, such as tcp_v4_rcv")
-	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
-	flags.StringVar(&asked.Interface, "interface", "", "show what came in, or was to go out, by an `INTERFACE`")
-	flags.BoolVar(&asked.Trace, "trace", false, "name the rule of any tool that dropped a packet; a table traces packets meanwhile")
+	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 means never")
+	flags.StringVar(&asked.Reason, "reason", "", "show drops for a kernel `REASON`, such as no_socket")
+	flags.StringVar(&asked.Function, "function", "", "show drops by a kernel `FUNCTION`, such as tcp_v4_rcv")
+	flags.StringVar(&asked.Source, "src", "", "show packets from an `ADDRESS`, prefix or range")
+	flags.StringVar(&asked.Interface, "interface", "", "show packets that came in, or would go out, by an `INTERFACE`")
+	flags.BoolVar(&asked.Trace, "trace", false, "name the rule, of any tool, that dropped a packet; adds a table meanwhile")
 	flags.Bool("yes", false, "do not ask")
 	return cmd
 }
@@ -177,7 +175,7 @@ func byRule(r *engine.DropRule) string {
 	text := fmt.Sprintf("%s, %s: %s", r.Tool, r.Place(), r.Rule)
 	switch {
 	case r.Unsure:
-		text = "deduced, not surely: " + text
+		text = "deduced, not certain: " + text
 	case r.Deduced:
 		text = "deduced: " + text
 	}
@@ -190,7 +188,7 @@ const dropRows = 5
 func printDrops(w io.Writer, c *engine.DropCounts) {
 	fmt.Fprintf(w, "%s dropped in %s", english.Plural(c.Packets, "packet"), english.Duration(time.Duration(c.Seconds*float64(time.Second)).Round(100*time.Millisecond)))
 	if c.By == engine.ByTracepoint {
-		fmt.Fprintf(w, ", %s looked at", english.Grouped(c.Looked))
+		fmt.Fprintf(w, ", %s examined", english.Grouped(c.Looked))
 	}
 	fmt.Fprintln(w)
 	row := func(n uint64, text string) {
@@ -204,7 +202,7 @@ func printDrops(w io.Writer, c *engine.DropCounts) {
 	}
 	part := func(name string, rows []string, looked []uint64) {
 		if len(rows) > 0 {
-			fmt.Fprintln(w, command.Paint(w, "2", name+", of those looked at"))
+			fmt.Fprintln(w, command.Paint(w, "2", name+", of those examined"))
 		}
 		for i := range rows[:min(len(rows), dropRows)] {
 			row(looked[i], rows[i])

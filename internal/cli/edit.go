@@ -24,34 +24,34 @@ import (
 func newEdit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit [FILE]",
-		Short: "Change a policy: check it, see what opens and closes, try it, keep it",
-		Long: `Opens a copy of the policy, the draft, in an editor: of the file that the running
-policy was read from, unless FILE is given. Then it checks the draft, says in brief
-what opens and closes against what runs, and asks what to do. FILE may be one that the
-running policy includes: it is then checked and applied as a part of that.
+		Short: "Edit a policy: check it, see what opens and closes, apply it on trial",
+		Long: `Opens a copy of the policy, the draft, in an editor: of FILE, or else of the file that the
+running policy was read from. Then it checks the draft, prints in brief what opens and closes
+compared with what runs, and asks what to do. If the running policy includes FILE, it is
+checked and applied as part of that policy.
 
-  a  apply it, for a trial; it is kept where that is confirmed, as with sluice apply
-     --confirm, and only then does the file get its text, in one step
+  a  apply it on trial; if that is confirmed, it is kept, as with sluice apply --confirm,
+     and only then is FILE written, in one step
   e  edit it again
   k  keep the draft and end; the next sluice edit offers to go on with it
   d  drop it
 
-A draft that is wrong, or that an apply would refuse, is not offered to be applied.
-Whatever ends this command, Ctrl-C or a lost terminal, what runs and the file are as
-before unless the trial was confirmed, and the draft stays beside the file, hidden. Where
-somebody else changes the file meanwhile it is not overwritten. One at a time edits a file.
+If the draft has errors, or apply would refuse it, you cannot apply it. However this command
+ends, by Ctrl-C or a lost terminal, the running policy and the file are as before unless the
+trial was confirmed, and the draft stays as a hidden file next to FILE. If somebody else
+changes FILE meanwhile, it is not overwritten. A file can have one edit at a time.
 
-Environment: VISUAL or EDITOR is the editor, else editor, nano or vi. One that returns
+Environment: VISUAL or EDITOR is the editor, else editor, nano or vi. An editor that returns
 at once needs its flag to wait, such as "code --wait".
 ` + policyHelp + `
 
-Exit status: 0 applied and confirmed, or nothing was changed; 1 not applied, or not
-confirmed; 2 bad use, or it failed; 130 interrupted.`,
+Exit status: 0 applied and confirmed, or nothing changed; 1 not applied or not confirmed;
+2 bad use, or it failed; 130 interrupted.`,
 		Example: "  sluice edit\n  EDITOR=nano sluice edit /etc/sluice/policy.yaml --confirm 2m",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    runEdit,
 	}
-	command.AddTime(cmd.Flags(), "confirm", defaultConfirm, "bring back what was before unless confirmed within `TIME`")
+	command.AddTime(cmd.Flags(), "confirm", defaultConfirm, "roll back unless confirmed within `TIME`")
 	addMessage(cmd)
 	addWait(cmd)
 	return cmd
@@ -60,7 +60,7 @@ confirmed; 2 bad use, or it failed; 130 interrupted.`,
 func runEdit(cmd *cobra.Command, args []string) error {
 	if !onTerminal(cmd) {
 		file, here := command.ShellWord(command.PolicyArgument(args)), command.HereArguments(cmd)
-		return fmt.Errorf("this asks on a terminal, and there is none\nhint: change %s, then sluice plan%s %s, and sluice apply%s %s --confirm 60s", file, here, file, here, file)
+		return fmt.Errorf("this needs a terminal\nhint: change %s, then sluice plan%s %s, and sluice apply%s %s --confirm 60s", file, here, file, here, file)
 	}
 	confirm, err := confirmTime(cmd)
 	if err != nil {
@@ -111,7 +111,7 @@ func runEdit(cmd *cobra.Command, args []string) error {
 // that one, else itself. Without FILE it is that policy.
 func fileToEdit(ctx context.Context, h door, args []string) (policy, file string, err error) {
 	if len(args) > 0 && args[0] == engine.StandardInput {
-		return "", "", errors.New("standard input is no file that could be edited\nhint: name a FILE")
+		return "", "", errors.New("standard input cannot be edited\nhint: name a FILE")
 	}
 	s, err := h.Status(ctx, false)
 	if err != nil {
@@ -130,7 +130,7 @@ func fileToEdit(ctx context.Context, h door, args []string) (policy, file string
 	case !runs:
 		return command.DefaultPolicy, command.DefaultPolicy, nil
 	case g.Policy == engine.StandardInput:
-		return "", "", fmt.Errorf("generation %d, which runs, was read from standard input: there is no file of it\nhint: name a FILE; sluice history %d prints the policy", g.Number, g.Number)
+		return "", "", fmt.Errorf("generation %d, which runs, was read from standard input and has no file\nhint: name a FILE; sluice history %d prints the policy", g.Number, g.Number)
 	}
 	policy = nameHere(g, g.Policy)
 	return policy, policy, nil
@@ -194,7 +194,7 @@ func (e *editing) run(ctx context.Context) error {
 		if edited == nil && !changed {
 			e.draft.drop()
 			return answer(e.cmd, editedJSON{File: e.draft.file}, false, func(w io.Writer) {
-				fmt.Fprintf(w, "nothing was changed: %s is as it was\n", e.draft.file)
+				fmt.Fprintf(w, "nothing changed: %s is as it was\n", e.draft.file)
 			})
 		}
 		if edited != nil {
@@ -234,7 +234,7 @@ func (e *editing) decide(ctx context.Context, whole bool) (again bool, err error
 		case ctx.Err() != nil:
 		case a == "d":
 			e.draft.drop()
-			return false, command.Found("nothing changed: the draft is dropped")
+			return false, command.Found("nothing changed, draft dropped")
 		case a == "k", a == "":
 			return false, e.keep(command.Found("nothing changed"))
 		}
@@ -276,7 +276,7 @@ func (e *editing) show(ctx context.Context) bool {
 	}
 	switch {
 	case plan.Unchanged:
-		fmt.Fprintln(w, "no rule changes: the text alone is another")
+		fmt.Fprintln(w, "no rule changes, only the text")
 	case plan.From == 0:
 		fmt.Fprintln(w, "no policy runs: this is the first")
 	}
@@ -344,7 +344,7 @@ type editedJSON struct {
 func confirmTime(cmd *cobra.Command) (time.Duration, error) {
 	d := command.TimeOf(cmd.Flags(), "confirm")
 	if cmd.Flags().Changed("confirm") && d < time.Second {
-		return d, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", d)
+		return d, fmt.Errorf("--confirm %s is too short\nhint: give at least 1s", d)
 	}
 	return d, nil
 }

@@ -59,9 +59,9 @@ func (d *draft) open(ask func(question string) string) error {
 	if name, at := lastDraft(file); name != "" {
 		of := ""
 		if !strings.HasPrefix(filepath.Base(name), draftBegin(file, d.was)) {
-			of = ", of a text that the file no longer has"
+			of = ", begun from an older text of the file"
 		}
-		if a := ask(fmt.Sprintf("go on with the draft of %s, %s%s? [Y/n] ", at.Format(time.DateTime), command.PlainName(name), of)); a == "" || a == "y" || a == "Y" {
+		if a := ask(fmt.Sprintf("continue with the draft of %s, %s%s? [Y/n] ", at.Format(time.DateTime), command.PlainName(name), of)); a == "" || a == "y" || a == "Y" {
 			d.name = name
 			return nil
 		}
@@ -130,7 +130,7 @@ func (d *draft) same() error {
 		return fmt.Errorf("%s was changed by somebody else meanwhile", d.file)
 	}
 	if now, err = command.ReadFile(d.name); err == nil && !bytes.Equal(now, d.text) {
-		err = errors.New("the draft was changed since it was shown")
+		err = errors.New("the draft changed after it was shown")
 	}
 	return err
 }
@@ -153,7 +153,7 @@ func (d *draft) close() { _ = d.lock.Close() }
 func edit(ctx context.Context, file string) error {
 	editor := editorOf()
 	if editor == "" {
-		return errors.New("there is no editor\nhint: name one in EDITOR")
+		return errors.New("no editor found\nhint: name one in EDITOR")
 	}
 	c := exec.CommandContext(ctx, "sh", "-c", editor+` "$@"`, editor, file) // as git runs one: the variable may have flags
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGHUP) }

@@ -12,7 +12,7 @@ func withRemedies(findings []check.Finding) {
 	for i := range findings {
 		f := &findings[i]
 		if f.Code == engine.UnmetExpectation {
-			f.Hint += "; sluice test tells more of the packets"
+			f.Hint += "; sluice test shows the packets"
 		}
 		f.Hint += words.PolicyRemedy(f.Remedy)
 	}

@@ -92,7 +92,7 @@ func (e *explanation) print(w io.Writer) {
 		fmt.Fprintln(w, command.Paint(w, "2", "    why: "+r.Reason))
 	}
 	if len(e.Packets) > 0 {
-		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+answers.CostWords(e.costs.View()))
+		fmt.Fprintln(w, "\nthe expected cost of rules for a packet, in ns (without connection tracking),\n"+answers.CostWords(e.costs.View()))
 		for _, c := range e.Packets {
 			fmt.Fprintf(w, "  %-18s %5.1f %% of packets %8.0f → %.0f\n", c.Class, 100*c.Share, c.Before, c.After)
 		}
@@ -105,7 +105,7 @@ func (e *explanation) print(w io.Writer) {
 func wholeNS(ns float64) string { return english.Grouped(int(math.RoundToEven(ns))) }
 
 func printLayout(w io.Writer, l backend.LayoutReport) {
-	fmt.Fprintf(w, "\nset %s, IPv%d: %s ranges, asked in %s\n", l.Set, l.Family, english.Grouped(l.Ranges), english.Plural(l.Uses, "way"))
+	fmt.Fprintf(w, "\nset %s, IPv%d: %s ranges, looked up in %s\n", l.Set, l.Family, english.Grouped(l.Ranges), english.Plural(l.Uses, "way"))
 	width := 0
 	for _, c := range l.Candidates {
 		width = max(width, len(c.Name))

@@ -12,18 +12,17 @@ import (
 
 // liveHelp is the part of explain's help that is about --live.
 const liveHelp = `
-With --live, the packet is also sent through the firewall that is loaded: through a
-copy of this network namespace, with all rules of all tools (nftables, iptables over
-it and legacy iptables), what their sets hold now, interfaces, addresses, routes and
-settings. Nothing reaches the host itself or anybody else, no counter and no limit of
-the host's changes, and the copy is gone when the command ends. It shows every chain
-and rule that the packet met, and where the two answers differ, who decides otherwise:
-another tool, a ban by command, a rule that was changed by hand, another text of the
-policy that is loaded. It needs root.`
+With --live the packet is also sent through the loaded firewall: through a copy of this
+network namespace, with all rules of all tools (nftables, iptables-nft and legacy iptables),
+the current contents of their sets, interfaces, addresses, routes and settings. Nothing reaches
+the host itself or anybody else, no counter or limit of the host changes, and the copy is
+deleted when the command ends. It shows every chain and rule that the packet passed and, if the
+two answers differ, what decides otherwise: another tool, a ban by command, a rule changed
+outside of Sluice, another text of the loaded policy. It needs root.`
 
 // addExplainLive adds the flag that asks the loaded firewall too.
 func addExplainLive(cmd *cobra.Command) {
-	cmd.Flags().Bool("live", false, "send the packet through a copy of this host's loaded firewall too, and compare")
+	cmd.Flags().Bool("live", false, "also send the packet through a copy of this host's loaded firewall, and compare")
 }
 
 // liveHint is what one can do about a loaded firewall that does otherwise than the policy.
@@ -40,7 +39,7 @@ func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 	case engine.CauseBan:
 		return "sluice bans" + here + " shows such bans, sluice unban lifts one"
 	case engine.CauseUnknownState:
-		return "apply the policy, or name the state that they are of with --state-dir"
+		return "apply the policy, or give --state-dir of the state that loaded them"
 	case engine.CauseChanged:
 		return "sluice status" + here + " shows it, sluice restore" + here + " puts it back"
 	case engine.CauseClosed:
@@ -52,9 +51,9 @@ func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 	case engine.CauseHostFixed:
 		return "apply the policy again"
 	case engine.CauseGrace:
-		return "sluice status" + here + " says how long"
+		return "sluice status" + here + " shows how long"
 	case engine.CauseBug:
-		return "sluice verify" + here + " compares all of it; please report what it finds, with the policy"
+		return "sluice verify" + here + " compares everything; please report what it finds, with the policy"
 	}
 	return ""
 }

@@ -29,44 +29,41 @@ func newExplain() *cobra.Command {
 	var number uint64
 	cmd := &cobra.Command{
 		Use:   "explain [FILE]",
-		Short: "Say what a policy does with one packet, and why",
-		Long: `Says what a policy (that which runs unless FILE is given, "-" for
-standard input) does with one packet: the verdict with the line that decides, every
-stage that the packet passes with the reason, the sets that were asked with the entry
-that holds the address (file and line, country), and what the packet becomes where a
-line of nat rewrites it. What no line says and always holds is shown as "not written".
+		Short: "Show what a policy does with one packet, and why",
+		Long: `Shows what a policy (the running one unless you give FILE, standard input for -) does with one
+packet: the verdict and the line that decides, every stage that the packet passes and why, the
+sets that were looked up with the entry that holds the address (file and line, country), and
+what NAT makes of the packet. Behaviour that no line of the policy states is marked "not
+written".
 
-Nothing is sent. The answer is read from the policy itself; what the policy was
-compiled to is then asked the same, and where the two differ, that is a bug in
-Sluice and an error.
+Nothing is sent. The answer is read from the policy itself; the compiled rules are evaluated
+for the same packet, and if the two differ, that is a bug in Sluice and an error.
 
-Of the packet, say what you know. Without --dst it is for this host, at the address
-and by the interface that its source reaches; without --src, or with --user, this
-host sends it; with a --dst elsewhere and a --src elsewhere it is forwarded. Protocols
-that have ports need --dport. --state is what connection tracking says of the packet;
-without it, the packet is of no connection that is known, so that it begins one or
-is invalid, or untracked where the policy bypasses. Limits count as not reached.
-Bans are not in the policy when a command or a limit made them; one by command is
-said first, one by a limit is in "sluice bans" and in the answer of --live.
+Describe the packet as far as you know it. Without --dst it is for this host, at the address
+and by the interface that its source reaches; without --src, or with --user, this host sends
+it; with both --dst and --src elsewhere it is forwarded. Protocols with ports need --dport.
+--state is the packet's state in connection tracking; without it the packet belongs to no known
+connection: it begins one or is invalid, or is untracked if the policy bypasses tracking.
+Limits count as not reached. Bans made by a command or a limit are not part of the policy: one
+by command comes first in the answer, one by a limit is in "sluice bans" and in the answer of
+--live.
 
-Routing is asked for the packet as the kernel would be (source, destination, interface,
-mark, protocol, ports, user): whether it is for this host, and by which interface it
-goes on. On this host the kernel is asked; with --host the rules and routes of the
-facts are. A packet that routing leads nowhere is dropped. Where the way cannot be known
-(several next hops, of which a hash of the flow chooses; a rule on a mark, without
---mark; an address that several interfaces lead to) all ways are followed: if they end
-alike, that is the answer, and if not, there is no verdict but each way with its own.
+Routing decides as in the kernel (source, destination, interface, mark, protocol, ports, user)
+whether the packet is for this host, and by which interface it leaves: the kernel's routing on
+this host, the rules and routes of the facts with --host. A packet without a route is dropped.
+If the route cannot be known (several next hops chosen by a hash of the flow; a rule on a mark,
+without --mark; an address that several interfaces lead to), all routes are followed: if all
+end alike, that is the answer; if not, each is shown with its own verdict.
 
---log is about a packet of "sluice log" by its number, with all that is known of it: which
-line it met then is said first, and then what the policy does with one like it now. Its
-addresses are those that the line saw, behind a translation.
+--log takes the number of a packet of "sluice log" and fills in all that is known of it: it
+shows the line that the packet matched then, and what the policy does with such a packet now.
+Its addresses are those that the line saw, after translation.
 
-What the rules cost the packet is what it meets on its way, connection tracking apart.` + costsHelp + `
+The cost of the rules is for what the packet passes, without connection tracking.` + costsHelp + `
 ` + liveHelp + `
 
-Exit status: 0 the packet is allowed, 1 it is dropped or rejected, be it by a ban by
-command, or whether it is depends on what is not known, or the loaded firewall does
-otherwise, 2 bad use, a bad policy, or a bug in Sluice.
+Exit status: 0 allowed; 1 dropped or rejected (also by a ban by command), or undecided, or the
+loaded firewall does otherwise; 2 bad use, a bad policy, or a bug in Sluice.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
@@ -82,9 +79,9 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	}
 	answers.AddPacket(cmd, &asked, &everyRule)
 	flags := cmd.Flags()
-	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	flags.StringVar(&described, "host", "", "explain for the host described in `FACTS.json`")
 	addLabels(cmd)
-	flags.Uint64Var(&number, "log", 0, "ask about the packet of a `NUMBER` of sluice log")
+	flags.Uint64Var(&number, "log", 0, "explain the packet with this `NUMBER` in sluice log")
 	for _, said := range []string{"proto", "src", "dst", "sport", "dport", "in", "out", "icmp-type", "flags", "user", "hook"} {
 		cmd.MarkFlagsMutuallyExclusive("log", said)
 	}
@@ -95,7 +92,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, number uint64, everyRule bool) error {
 	live := given(cmd, "live")
 	if live && described != "" {
-		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
+		return errors.New("--live is about this host, --host about another\nhint: give one of them")
 	}
 	h, err := doorOf(cmd)
 	if err != nil {
@@ -152,18 +149,18 @@ func loggedAs(ctx context.Context, h door, number uint64) (out *engine.Logged, e
 		_, err = h.Log(ctx, engine.LogQuestion{Number: number}, func(l engine.Logged) { out = &l })
 	}
 	if err == nil && out == nil {
-		err = fmt.Errorf("no packet %d is kept\nhint: sluice log shows those that are, with their numbers", number)
+		err = fmt.Errorf("packet %d is not in the log\nhint: sluice log lists packets with their numbers", number)
 	}
 	return out, err
 }
 
 // printThen says what was logged of a packet.
 func printThen(w io.Writer, l *engine.Logged) {
-	met := "a line that is not known any more"
+	met := "a line that is no longer known"
 	if l.Line > 0 {
 		met = fmt.Sprintf("%s:%d of generation %d", command.PlainName(l.File), l.Line, l.Generation)
 	}
-	fmt.Fprintf(w, "packet %d met %s on %s\n", l.Number, command.Paint(w, "1", met), l.Time.Local().Format(time.DateTime))
+	fmt.Fprintf(w, "packet %d matched %s on %s\n", l.Number, command.Paint(w, "1", met), l.Time.Local().Format(time.DateTime))
 	if l.Rule != "" {
 		fmt.Fprintf(w, "    %s\n", command.PlainName(l.Rule))
 	}

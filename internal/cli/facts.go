@@ -18,20 +18,19 @@ func newFacts() *cobra.Command {
 	var lookUp bool
 	cmd := &cobra.Command{
 		Use:   "facts",
-		Short: "Print what this host is, for compiling on another one",
-		Long: `Prints what Sluice knows of this host: interfaces, addresses, routes, the rules of
-routing (ip rule), the rules of other tools, published ports, connection tracking, resolvers,
-who is logged in over ssh, and the package mirrors and time servers that programs
-are configured to ask. It changes nothing.
+		Short: "Print the facts about this host, for compiling elsewhere",
+		Long: `Prints what Sluice knows about this host: interfaces, addresses, routes, routing rules (ip
+rule), the rules of other tools, published ports, connection tracking, resolvers, who is logged
+in over ssh, and the package mirrors and time servers that programs are configured to use. It
+changes nothing.
 
-Names of mirrors and time servers become addresses by /etc/hosts; with --look-up
-also by the host's resolver, which is asked for two seconds at most.
+Names of mirrors and time servers are looked up in /etc/hosts; with --look-up also by the host's
+resolver, for at most two seconds.
 
-With --json the output is what "sluice compile --host FILE" reads, so that a
-policy can be compiled on one machine for another.
+With --json the output can be read by "sluice compile --host FILE", so that you can compile a
+policy on one machine for another.
 
-Reading the rules of other tools needs root (CAP_NET_ADMIN); what could not be
-read is named.
+Reading the rules of other tools needs root (CAP_NET_ADMIN); what could not be read is listed.
 
 Exit status: 0 fine, 2 the host could not be read.`,
 		Example: "  sluice facts --json > host.json\n  sluice compile policy.yaml --host host.json",
@@ -54,7 +53,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&lookUp, "look-up", false, "ask the resolver for the names of mirrors and time servers")
+	cmd.Flags().BoolVar(&lookUp, "look-up", false, "look names of mirrors and time servers up by the resolver")
 	return cmd
 }
 

@@ -19,15 +19,14 @@ func newFmt() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fmt [FILE]...",
 		Short: "Write a policy in its canonical form",
-		Long: `Prints a policy file (/etc/sluice/policy.yaml unless FILE is given, standard input
-for -) in its canonical form: two blanks a level, rules as lines of words in the
-order of the grammar, addresses and codes in their shortest form. Comments and
-single empty lines stay. What the policy means does not change. Included files
-are files of their own; name them too.
+		Long: `Prints a policy file (/etc/sluice/policy.yaml unless you give FILE, standard input for -) in
+its canonical form: two spaces a level, rules as lines with words in the order of the grammar,
+addresses and codes in their shortest form. Comments and single empty lines stay. The meaning
+does not change. Included files are files of their own; name them too.
 
-With -w files are written in place, each in one step; a file that is canonical is
-not touched. With --check nothing is written, and the files that differ are named.
-A file with errors is left as it is.
+With -w files are written in place, each in one step; a canonical file is not touched. With
+--check nothing is written, and the files that differ are listed. A file with errors is left as
+it is.
 
 Exit status: 0 fine, 1 with --check: a file differs, 2 errors or bad use.
 Files: /etc/sluice/policy.yaml.`,
@@ -39,13 +38,13 @@ Files: /etc/sluice/policy.yaml.`,
 				args = []string{command.DefaultPolicy}
 			}
 			if len(args) > 1 && !write && !check {
-				return errors.New("more than one file to print\nhint: write them in place with -w, or compare with --check")
+				return errors.New("cannot print more than one file\nhint: write them in place with -w, or compare them with --check")
 			}
 			return formatFiles(cmd, args, write, check)
 		},
 	}
 	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files in place")
-	cmd.Flags().BoolVar(&check, "check", false, "name the files that are not canonical")
+	cmd.Flags().BoolVar(&check, "check", false, "list the files that are not canonical")
 	cmd.MarkFlagsMutuallyExclusive("write", "check")
 	return cmd
 }

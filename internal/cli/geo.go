@@ -14,13 +14,13 @@ import (
 func newGeo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "geo",
-		Short: "Update and show which addresses are of which country",
-		Long: `Policies name countries and continents; these commands look after the data that
-turn them into addresses. Until the first update the data built into Sluice are
-used, so nothing has to be fetched.
+		Short: "Update and show the country data",
+		Long: `Policies name countries and continents; these commands manage the data that turn them into
+addresses. Until the first update the data built into Sluice are used, so you need not download
+any.
 
-Files: geo/countries below the state directory, and geo/countries.previous, what
-the last update replaced, which "geo undo" puts back.
+Files: geo/countries in the state directory, and geo/countries.previous, which the last update
+replaced and "geo undo" restores.
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		Example: `  sluice geo list

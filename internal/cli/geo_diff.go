@@ -17,10 +17,10 @@ import (
 func newGeoDiff() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff [FILE|URL...]",
-		Short: "Show what an update of the country data changes, by country",
-		Long: `Shows what each country gains and loses: with files, between the data in use and
-the files, as an update from them would change it; without, between the data that
-the last update replaced and those in use. Nothing is changed.
+		Short: "Show how an update changes the country data, by country",
+		Long: `Shows what each country gains and loses: with files, between the data in use and the files, as
+an update from them would change it; without, between the data that the last update replaced
+and those in use. Nothing changes.
 
 Exit status: 0 no difference, 1 differences, 2 bad use or bad input.`,
 		Example: `  sluice geo diff dbip-country-lite-2026-07.csv.gz

@@ -19,9 +19,9 @@ func newGeoList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [COUNTRY...]",
 		Short: "List countries with their prefixes and addresses, and the data's age and licence",
-		Long: `Lists the countries in the data in use, or those given, with the fewest prefixes
-that cover their addresses; IPv6 is counted in networks of 64 bits. The source of
-the data, their date and their licence come first.
+		Long: `Lists all countries in the data in use, or the ones you name, with the fewest prefixes that
+cover their addresses; IPv6 is counted in /64 networks. The source of the data, their date and
+their licence come first.
 
 Exit status: 0 fine, 2 bad use or bad input.`,
 		Example: `  sluice geo list
@@ -42,7 +42,7 @@ Exit status: 0 fine, 2 bad use or bad input.`,
 			return printGeoList(cmd.OutOrStdout(), info)
 		},
 	}
-	cmd.Flags().StringSliceVar(&continents, "continent", nil, "only the countries of `CODE` (AF AN AS EU NA OC SA), may be given again")
+	cmd.Flags().StringSliceVar(&continents, "continent", nil, "list the countries of continent `CODE` (AF AN AS EU NA OC SA); may be repeated")
 	command.Must(cmd.RegisterFlagCompletionFunc("continent", command.Words("AF", "AN", "AS", "EU", "NA", "OC", "SA")))
 	return cmd
 }

@@ -13,16 +13,16 @@ import (
 
 type geoLookup struct {
 	Address netip.Addr   `json:"address"`
-	Country *geo.Country `json:"country"` // null: of no country
+	Country *geo.Country `json:"country"` // null: no country
 	Range   string       `json:"range,omitempty"`
 }
 
 func newGeoLookup() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lookup ADDRESS...",
-		Short: "Say which country addresses are of",
-		Long: `Says which country each address is of in the data in use, and which range of that
-country holds it.
+		Short: "Show the country of addresses",
+		Long: `Shows the country of each address in the data in use, and the range of that country that
+contains it.
 
 Exit status: 0 all have a country, 1 some have none, 2 bad use or bad input.`,
 		Example: "  sluice geo lookup 203.0.113.9 2001:db8::1",
@@ -69,7 +69,7 @@ func printGeoLookups(cmd *cobra.Command, d *geo.Database, addrs []netip.Addr) er
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, l := range found {
 		if l.Country == nil {
-			fmt.Fprintf(w, "%s\t-\tof no country\n", l.Address)
+			fmt.Fprintf(w, "%s\t-\tno country\n", l.Address)
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Address, geoName(*l.Country), l.Country.Continent, l.Range)

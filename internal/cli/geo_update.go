@@ -28,31 +28,30 @@ func newGeoUpdate() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "update [--from PUBLISHER|[NAME=]URL|[NAME=]FILE]...",
-		Short: "Replace the country data by newer ones, after checking them",
-		Long: `Fetches country data, checks them and puts them in the place of those in use,
-which are kept as the previous ones. Without --from those are asked that the agent's
-file names (/etc/sluice/agent.yaml, countries), else those again that the data in use
-came from; where the built-in data are in use, dbip and registries.
+		Short: "Replace the country data with newer data, after checking them",
+		Long: `Downloads country data, checks them and puts them in use; the data before are kept for "geo
+undo". Without --from it takes the publishers in the agent's file (/etc/sluice/agent.yaml,
+countries), or else the sources of the data in use; if those are the built-in data, dbip and
+registries.
 
-PUBLISHER is dbip (DB-IP's "IP to Country Lite" of the month, free with attribution)
-or registries (what the five regional registries delegated). Of several publishers
-the one that is given first decides, and the others add what it says nothing of;
-where they say otherwise is told, by country. NAME= makes a publisher of files or
-URLs: those of one name are one publisher's, and so are those of none.
+PUBLISHER is dbip (DB-IP's "IP to Country Lite" of the month, free with attribution) or
+registries (the delegations of the five regional registries). With several publishers the
+first one decides, and the others add addresses that it does not have; where they disagree is
+shown by country. NAME= names the publisher of files or URLs: those with the same name, or
+without one, are of the same publisher.
 
-Formats, told by their contents, gzip too: lines of start,end,country with
-addresses or decimal numbers (DB-IP Lite and others), MaxMind databases (.mmdb),
-and the registries' delegated and delegated-extended files. Where a publisher
-has a file for each family, or a registry each its own, give --from again.
+Formats are detected by content, compressed with gzip or not: lines of start,end,country with
+addresses or decimal numbers (DB-IP Lite and others), MaxMind databases (.mmdb), and the
+registries' delegated and delegated-extended files. If a publisher has a file for each family,
+or each registry its own, repeat --from.
 
-Refused are data that are empty, damaged, or hold fewer than 80 % of the
-addresses of the data in use, in either family: a file that was cut off looks
-like this. --force takes them all the same; other publishers count differently.
-When anything is refused, the data in use stay.
+Data are refused if they are empty, damaged, or hold fewer than 80 % of the addresses of the
+data in use, in either family, as a truncated file does. --force takes them anyway, since
+publishers count differently. If anything is refused, the data in use stay.
 
-Running firewalls are not changed; "sluice refresh --countries" does that.
+The running policy keeps the old data until "sluice refresh --countries".
 
-Files: geo/countries, geo/countries.previous below the state directory.
+Files: geo/countries, geo/countries.previous in the state directory.
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 Exit status: 0 fine, 2 refused, bad use or bad input.`,
 		Example: `  sluice geo update --from dbip-country-lite-2026-06.csv.gz
@@ -71,11 +70,11 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&in.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from, may be given again")
-	flags.StringVar(&in.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
-	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), where they do not say it")
-	flags.String("config", config.Default, "take the publishers from the agent's `FILE` where no --from is given")
-	flags.BoolVar(&in.Force, "force", false, "take data that have far fewer addresses than those in use")
+	flags.StringArrayVar(&in.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from; may be repeated")
+	flags.StringVar(&in.SHA256, "sha256", "", "require the file to have this checksum in `HEX`")
+	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), if they do not contain it")
+	flags.String("config", config.Default, "take the publishers from the agent's `FILE` without --from")
+	flags.BoolVar(&in.Force, "force", false, "accept data with far fewer addresses than those in use")
 	return cmd
 }
 
@@ -124,17 +123,17 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) {
 	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", english.Grouped(r.Info.Total.Addresses4), english.Noun(r.Info.Total.Addresses4, "address"), english.Grouped(r.Info.Total.Ranges4), english.Noun(r.Info.Total.Ranges4, "range"))
 	fmt.Fprintf(w, "IPv6         %s /64 networks in %s %s\n", r.Info.Total.Addresses6, english.Grouped(r.Info.Total.Ranges6), english.Noun(r.Info.Total.Ranges6, "range"))
 	if r.Info.Overlaps > 0 {
-		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", english.Grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
+		fmt.Fprintf(w, "overlaps     %s %s overlapped another country's; the narrower one counts\n", english.Grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
 	}
 	for i, p := range r.Publishers {
 		printPublisher(w, p, i == 0)
 	}
 	if !r.Changed {
-		fmt.Fprintln(w, "nothing has changed")
+		fmt.Fprintln(w, "nothing changed")
 		return
 	}
 	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", english.Plural(len(r.Diff.Countries), "country"))
-	fmt.Fprintln(w, "running policies still use the old data: sluice refresh --countries brings them in")
+	fmt.Fprintln(w, "the running policy still uses the old data: load the new with sluice refresh --countries")
 }
 
 // shownDiffers is how many pairs of countries are printed as text.
@@ -156,7 +155,7 @@ func printPublisher(w io.Writer, p geo.Publisher, first bool) {
 	if len(p.Differs) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "             and says otherwise of %s\n", addresses(p.Otherwise))
+	fmt.Fprintf(w, "             and disagrees about %s\n", addresses(p.Otherwise))
 	for i, d := range p.Differs {
 		if i == shownDiffers {
 			fmt.Fprintf(w, "             and %s more: --json has all\n", english.Plural(len(p.Differs)-i, "pair"))

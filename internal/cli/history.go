@@ -18,13 +18,13 @@ import (
 func newHistory() *cobra.Command {
 	return &cobra.Command{
 		Use:   "history [GENERATION]",
-		Short: "List the policies that were applied, or print the text of one",
-		Long: `Lists the generations that are kept, the newest first: when each was applied and
-confirmed, by whom, from where and why (--message), and what became of it. With a
-number it prints that generation's policy as it was applied.
+		Short: "List the policies that were applied, or print one",
+		Long: `Lists the generations that are kept, the newest first: when each was applied and confirmed, by
+whom, from where and why (--message), and what became of it. With a number it prints the policy
+of that generation as it was applied.
 ` + filesHelp + `
 
-Exit status: 0 fine, 2 bad use, or there is no such generation.`,
+Exit status: 0 fine, 2 bad use, or no such generation.`,
 		Example: "  sluice history\n  sluice history 7 > policy-as-of-7.yaml",
 		Args:    cobra.MaximumNArgs(1),
 
@@ -46,7 +46,7 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 				return command.PrintJSON(w, kept)
 			}
 			if len(kept.Generations) == 0 {
-				fmt.Fprintln(w, "nothing was applied yet")
+				fmt.Fprintln(w, "nothing has been applied yet")
 			}
 			for _, g := range kept.Generations {
 				printEntry(w, g, g.Number == kept.Running, g.Number == kept.Boot, kept.Pending != nil && kept.Pending.Generation == g.Number)
@@ -63,7 +63,7 @@ func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
 	for _, m := range []struct {
 		holds bool
 		text  string
-	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {first == apply.Excepted, "exceptions changed"}, {first == apply.SetsEdited, "sets edited"}, {listed, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
+	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for confirmation"}, {first == apply.Excepted, "exceptions changed"}, {first == apply.SetsEdited, "sets edited"}, {listed, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
 		if m.holds {
 			marks = append(marks, m.text)
 		}
@@ -104,7 +104,7 @@ func printGeneration(cmd *cobra.Command, h door, text string) error {
 		return err
 	}
 	if g.Closed && !optionsOf(cmd).json {
-		return fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded: it has no text", n)
+		return fmt.Errorf("generation %d is the closed policy, loaded by a restore that failed: it has no text", n)
 	}
 	w := command.Exact(cmd.OutOrStdout())
 	if optionsOf(cmd).json {

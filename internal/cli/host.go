@@ -18,22 +18,21 @@ import (
 
 // policyHelp is for the commands that read a policy.
 const policyHelp = `
-Files: the policy is /etc/sluice/policy.yaml unless FILE is given; the state is
-kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), that of a network
-namespace below netns/NAME in it.`
+Files: the policy is /etc/sluice/policy.yaml unless you give FILE; the state is in
+/var/lib/sluice (--state-dir, SLUICE_STATE_DIR), for a network namespace in netns/NAME there.`
 
 // filesHelp ends the help of every command that works on the state.
 const filesHelp = `
-Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), that
-of a network namespace below netns/NAME in it.`
+Files: the state is in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), for a network namespace
+in netns/NAME there.`
 
 func addWait(cmd *cobra.Command) {
-	command.AddTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that changes the firewall")
+	command.AddTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that is changing the firewall")
 }
 
 // addMessage is for what history, or bans, shows.
 func addMessage(cmd *cobra.Command) {
-	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` for who reads history and bans")
+	cmd.Flags().StringP("message", "m", "", "record a `REASON` for the history and the list of bans")
 }
 
 // hostOf is the host, or the namespace, that a command works on.

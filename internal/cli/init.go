@@ -18,15 +18,14 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Write a first policy from what this host listens on",
-		Long: `Writes a first policy from what this host listens on and who is logged in over
-ssh, to standard output or to a file that must not be there yet. Everything but
-ssh is commented out, with the reason beside it; what other tools publish (ports
-of containers) is listed. Nothing is changed on the host.
+		Long: `Writes a first policy from what this host listens on and who is logged in over ssh, to standard
+output or to a new file. Everything but ssh is commented out, with the reason next to it;
+ports that other tools publish (for containers) are listed. Nothing on the host changes.
 
-Without root the names of other users' programs and the rules of other tools
-cannot be read; the policy says so.
+Without root the names of other users' programs and the rules of other tools cannot be read;
+the policy says so.
 
-Exit status: 0 fine, 2 the host could not be read or the file is there already.`,
+Exit status: 0 fine, 2 the host could not be read, or the file exists.`,
 		Example: "  sluice init\n  sluice init -o /etc/sluice/policy.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +53,7 @@ Exit status: 0 fine, 2 the host could not be read or the file is there already.`
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE`, which must not be there yet")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE`, which must not exist")
 	_ = cmd.MarkFlagFilename("output", "yaml", "yml")
 	return cmd
 }
@@ -66,7 +65,7 @@ func writeNew(name string, text []byte) (err error) {
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already\nhint: choose another name, or remove it first", name)
+		return fmt.Errorf("%s exists\nhint: choose another name, or remove it first", name)
 	} else if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func addLabels(cmd *cobra.Command) {
-	cmd.Flags().String("labels", "", "read the file of a fleet for a host with `NAME=VALUE,...`")
+	cmd.Flags().String("labels", "", "read FILE as the policy of a fleet, for a host with the labels `NAME=VALUE,...`")
 }
 
 func forLabels(cmd *cobra.Command) bool { return cmd.Flags().Changed("labels") }
@@ -24,7 +24,7 @@ func loadPolicy(cmd *cobra.Command, file string) (*policy.Policy, error) {
 		return engine.Load(cmd.InOrStdin(), file)
 	}
 	if file == engine.StandardInput {
-		return nil, errors.New("--labels needs the name of a fleet's file\nhint: its parts are beside it")
+		return nil, errors.New("--labels needs the name of a fleet's file\nhint: its parts are in the same directory")
 	}
 	text, _ := cmd.Flags().GetString("labels")
 	v := &policy.View{Labels: map[string]string{}}

@@ -22,25 +22,24 @@ func newLint() *cobra.Command {
 	var offline, listCodes bool
 	cmd := &cobra.Command{
 		Use:   "lint [FILE]",
-		Short: "Find what is wrong with a policy, and what could be better",
-		Long: `Finds all that "sluice check" finds in a policy (that which runs unless
-FILE is given, standard input for -), and gives advice beside it: rules hidden in
-part, rules and entries without which nothing changes, answers to the host's own
-requests that a rule would decide on, bans of your own networks, ports of
-management that are open to everybody, what breaks path MTU discovery. It changes
-nothing. Every finding has a code, a place, why it matters and the fix, and where
-it makes things clearer a packet that shows it.
+		Short: "Check a policy, and advise what to improve",
+		Long: `Reports all that "sluice check" finds in a policy (the running one unless you give FILE,
+standard input for -), and adds advice: rules that are partly hidden, rules and entries without
+effect, replies to the host's own requests that a rule would decide on, bans of your own
+networks, management ports open to everybody, what breaks path MTU discovery. Nothing changes.
+Every finding has a code, a place, why it matters, the fix, and, where it helps, an example
+packet.
 
-The host is this one, or the one that "sluice facts --json" described (--host).
-Which package mirrors and time servers it asks is read from the configuration of
-the programs; their names become addresses by /etc/hosts and, on a terminal and
-without --offline, by asking the resolver for 200 ms at most.
+The host is this one, or the one that "sluice facts --json" described (--host). The package
+mirrors and time servers that it uses are read from the configuration of the programs; their
+names are looked up in /etc/hosts and, on a terminal and without --offline, by the resolver for
+at most 200 ms.
 
 A comment on the line of a finding, or alone above it, allows it:
   - allow ssh # lint: allow open-management REASON
 
-Exit status: 0 nothing found, or remarks alone; 1 warnings, and with --strict remarks
-too; 2 errors, or bad use.
+Exit status: 0 nothing found, or remarks only; 1 warnings, with --strict also remarks; 2 errors
+or bad use.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice lint
@@ -65,9 +64,9 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	}
 	cmd.Flags().StringVar(&described, "host", "", "lint for the host described in `FACTS.json`")
 	addLabels(cmd)
-	cmd.Flags().BoolVar(&offline, "offline", false, "download no list and look no name up")
-	cmd.Flags().Bool("strict", false, "end with status 1 for remarks too")
-	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to fix it")
+	cmd.Flags().BoolVar(&offline, "offline", false, "download no list, look up no name")
+	cmd.Flags().Bool("strict", false, "exit with status 1 for remarks too")
+	cmd.Flags().StringVar(&explain, "explain", "", "explain a `CODE`, and how to fix it")
 	cmd.Flags().BoolVar(&listCodes, "list", false, "list all codes")
 	cmd.MarkFlagsMutuallyExclusive("explain", "list")
 	command.Must(cmd.RegisterFlagCompletionFunc("explain", completeCodes))

@@ -26,29 +26,29 @@ func newLog() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Show what was dropped and logged, with the policy's line",
-		Long: `Shows the packets that the policies that ran sent to netlink log group 5171, where they
-say "log: netlink": those that match a line with log, and those that a default drops
-or rejects. Each has a line: its number, when, which line of the policy, from whom, from
-which country by the country data of then, to what, which sets of the line had it, and what
-the line says. --json has the rest, a value a line. --top counts them instead. --src, --service, --country and --line show those alone that are of
-all of these.
+		Short: "Show dropped and logged packets, with the policy's line",
+		Long: `Shows the packets that policies with "log: netlink" sent to netlink log group 5171: those that
+matched a line with log, and those that a default dropped or rejected. Each has a line: its
+number, the time, the line of the policy, source, the source's country by the country data of
+then, destination, the sets of the policy's line that contained it, and the line itself.
+--json prints everything, a value a line. --top counts instead. --src, --service, --country and
+--line select packets; all that you give must match.
 
-Of a line of the policy 50 packets a second are logged, and of a source and a line 30 a
-minute, 10 of them at once, so that one that scans hides nobody. What is left out is dropped
-all the same, and counted ("sluice status").
+For each line of the policy at most 50 packets a second are logged, and for each source and
+line 30 a minute, 10 of them at once, so that a scan does not hide everybody else. The rest is
+dropped as usual and counted ("sluice status").
 
-The agent keeps them in files of 64 MiB together, unless its file names another size, and
-the newest replace the oldest. Without the agent nothing is kept, and --follow reads what
-comes from the kernel itself, as one program at a time can.
+The agent keeps the log in files of 64 MiB together, unless its file sets another size; new
+packets replace the oldest. Without the agent nothing is kept, and --follow reads from the
+kernel itself, which one program at a time can.
 ` + filesHelp + `
 
-Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could not be read.`,
+Exit status: 0 shown, or stopped; 2 bad use, no log is kept, or it could not be read.`,
 		Example: "  sluice log --since 14:00\n  sluice log --follow --src 203.0.113.7 --service https\n  sluice log --line policy.yaml:22 --since 2h --json | jq .source\n  sluice log --top source --since 1d",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 0 {
-				return fmt.Errorf("--count %d is below zero", count)
+				return fmt.Errorf("--count %d is negative", count)
 			}
 			if since != "" {
 				var err error
@@ -70,14 +70,14 @@ Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could
 	}
 	asked.Called = words.LogFlags
 	flags := cmd.Flags()
-	flags.BoolVarP(&asked.Follow, "follow", "f", false, "show what comes, until interrupted")
-	flags.StringVar(&since, "since", "", "show what was logged from a `TIME` on: 14:00, 2h, 2026-11-28, \"2026-11-28 14:00\"")
-	flags.StringVar(&top, "top", "", "show who, or what, was logged most: `BY` source, country, service or line")
-	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
-	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
-	flags.StringVar(&asked.Service, "service", "", "show what goes to a `SERVICE`, by a name of the policy or as tcp/22")
-	flags.StringVar(&asked.Country, "country", "", "show what comes from a `COUNTRY`, such as NO; of what the host sends, what goes there")
-	flags.StringVar(&asked.Line, "line", "", "show what a `LINE` has logged, such as policy.yaml:22, or 22 of any file")
+	flags.BoolVarP(&asked.Follow, "follow", "f", false, "show new packets, until interrupted")
+	flags.StringVar(&since, "since", "", "show packets since `TIME`: 14:00, 2h, 2026-11-28, \"2026-11-28 14:00\"")
+	flags.StringVar(&top, "top", "", "count packets `BY` source, country, service or line")
+	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 means never")
+	flags.StringVar(&asked.Source, "src", "", "show packets from an `ADDRESS`, prefix or range")
+	flags.StringVar(&asked.Service, "service", "", "show packets to a `SERVICE`, by its name in the policy or as tcp/22")
+	flags.StringVar(&asked.Country, "country", "", "show packets from a `COUNTRY`, such as NO; for packets that the host sends, to it")
+	flags.StringVar(&asked.Line, "line", "", "show packets logged by a `LINE`, such as policy.yaml:22, or 22 of any file")
 	cmd.MarkFlagsMutuallyExclusive("top", "follow")
 	cmd.MarkFlagsMutuallyExclusive("top", "count")
 	command.Must(cmd.RegisterFlagCompletionFunc("top", command.Words("source", "country", "service", "line")))
@@ -104,7 +104,7 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	if ago, _, ok := policy.ParseDuration(text); ok {
 		return now.Add(-ago), nil
 	}
-	return time.Time{}, fmt.Errorf("%q is no time\nhint: write 14:00, 2h, 2026-11-28 or \"2026-11-28 14:00\"", text)
+	return time.Time{}, fmt.Errorf("%q is not a time\nhint: write 14:00, 2h, 2026-11-28 or \"2026-11-28 14:00\"", text)
 }
 
 func showLog(ctx context.Context, cmd *cobra.Command, h door, asked engine.LogQuestion, count int) error {
@@ -125,7 +125,7 @@ func showLog(ctx context.Context, cmd *cobra.Command, h door, asked engine.LogQu
 			return
 		}
 		if p.Lost > 0 {
-			note(cmd, fmt.Sprintf("%d more were logged and could not be kept or read in time", p.Lost))
+			note(cmd, fmt.Sprintf("%d more were logged but could not be kept or read in time", p.Lost))
 		}
 		if failed = show(p); failed != nil {
 			stop()

@@ -129,6 +129,6 @@ func printLogTop(w io.Writer, t *logTop) {
 		fmt.Fprintf(w, "and %s more\n", english.Grouped(more))
 	}
 	if t.Lost > 0 {
-		fmt.Fprintf(w, "%s more packets were logged and could not be kept or read in time\n", english.Grouped(t.Lost))
+		fmt.Fprintf(w, "%s more packets were logged but could not be kept or read in time\n", english.Grouped(t.Lost))
 	}
 }

@@ -16,17 +16,17 @@ import (
 func newMetrics() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
-		Short: "Print what runs, in numbers, for Prometheus",
-		Long: `Prints the text format of Prometheus: the generation that runs, whether it is proved,
-what differs, packets and bytes by line of the policy, bans, sizes of sets, ages of lists
-and country data, the connection table, how long the last apply and the last proof took,
-and whether a policy waits for its confirmation. docs/reference/metrics.md names each.
+		Short: "Print metrics for Prometheus",
+		Long: `Prints metrics in the text format of Prometheus: the running generation, whether it is proved,
+drift, packets and bytes by line of the policy, bans, sizes of sets, ages of lists and country
+data, the connection table, how long the last apply and the last proof took, and whether a
+policy waits for confirmation. docs/metrics.md lists them.
 
-With --textfile they go to a file, which is replaced as a whole: one of the folder that
-node_exporter reads with --collector.textfile.directory. An agent answers the same to
-GET /metrics on its socket.
+With --textfile they are written to a file, which is replaced as a whole, in the directory that
+node_exporter reads with --collector.textfile.directory. An agent returns the same to GET
+/metrics on its socket.
 
-At most 5,000 series are written; how many are left out is one of them.
+At most 5,000 series are written; one of them counts those left out.
 ` + filesHelp + `
 
 Exit status: 0 fine, 2 bad use, or it could not be read or written.`,
@@ -35,7 +35,7 @@ Exit status: 0 fine, 2 bad use, or it could not be read or written.`,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			file, _ := cmd.Flags().GetString("textfile")
 			if file != "" && filepath.Ext(file) != ".prom" {
-				return fmt.Errorf("--textfile: node_exporter reads no file but those that end with .prom, and this is %q", file)
+				return fmt.Errorf("--textfile: node_exporter only reads files whose names end with .prom, not %q", file)
 			}
 			families, err := h.Metrics(ctx)
 			if err != nil {
@@ -59,6 +59,6 @@ Exit status: 0 fine, 2 bad use, or it could not be read or written.`,
 			return exposition.Write(command.Exact(w), families)
 		}),
 	}
-	cmd.Flags().String("textfile", "", "write them to `FILE`, whose name ends with .prom, and print none")
+	cmd.Flags().String("textfile", "", "write them to `FILE`, whose name must end with .prom, and print nothing")
 	return cmd
 }

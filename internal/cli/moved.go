@@ -11,8 +11,8 @@ import (
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
-		Short:              "A command of sluice-lab",
-		Long:               fmt.Sprintf("This command is one of sluice-lab: sluice-lab %s.\n\nExit status: 2.", name),
+		Short:              "Moved to sluice-lab",
+		Long:               fmt.Sprintf("This is a command of sluice-lab: sluice-lab %s.\n\nExit status: 2.", name),
 		Hidden:             true,
 		DisableFlagParsing: true, // flags are those of the command that is no more here
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,16 +19,16 @@ import (
 
 // passesHelp is for the commands that compile.
 const passesHelp = `
---passes=-NAME,-NAME leaves passes of the optimizer out, by the names that
-"sluice compile --explain" shows; --passes=-all leaves out all that can be. The rules
-mean the same without them.`
+--passes=-NAME,-NAME skips passes of the optimizer, by the names that "sluice compile --explain"
+shows; --passes=-all skips all optional ones. The rules mean the same without them.`
 
 // passesForgotten is for the commands that load.
-const passesForgotten = ` Unlike --profile it is for this time alone: the next apply
-runs all passes again, only "sluice refresh" leaves out what the apply left out.`
+const passesForgotten = ` Unlike
+--profile it applies once: the next apply runs all passes again, and only "sluice refresh" skips
+what the last apply skipped.`
 
 func addPasses(cmd *cobra.Command) {
-	cmd.Flags().StringArray("passes", nil, "leave out passes of the optimizer: `-NAME,-NAME`")
+	cmd.Flags().StringArray("passes", nil, "skip passes of the optimizer: `-NAME,-NAME`")
 	command.Must(cmd.RegisterFlagCompletionFunc("passes", completePasses))
 }
 
@@ -57,13 +57,13 @@ func passesLeftOut(cmd *cobra.Command) ([]string, error) {
 			out = append(out, optimize.Optional()...)
 			continue
 		case name == allPasses:
-			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: give no --passes, or --passes=-all to leave out all that can be", item)
+			return nil, fmt.Errorf("--passes %s: every pass runs unless skipped\nhint: omit --passes, or give --passes=-all to skip all optional ones", item)
 		}
 		if err := optimize.CheckWithout([]string{name}); err != nil {
 			return nil, fmt.Errorf("--passes: %w", err)
 		}
 		if !isOut {
-			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: write --passes=-%s to leave it out", item, name)
+			return nil, fmt.Errorf("--passes %s: every pass runs unless skipped\nhint: write --passes=-%s to skip it", item, name)
 		}
 		out = append(out, name)
 	}
@@ -110,10 +110,10 @@ const (
 
 // profileHelp is for the commands that work on what runs.
 const profileHelp = `
---profile puts rules that were hit often before those that were hit less, where
-they may change places, by the counters of the running firewall; --profile=FILE
-by those that "sluice status --json" wrote. Later applies keep to that, until
---profile is given again, or --profile=none.`
+--profile puts rules that were hit often before those that were hit less, where the order does
+not change the meaning, by the counters of the running firewall; --profile=FILE by those that
+"sluice status --json" wrote. Later applies keep that order until you give --profile again, or
+--profile=none.`
 
 // policyAndProfile takes one policy at most. The file of --profile stands behind
 // "=": else it would be taken for the policy.
@@ -127,14 +127,14 @@ func policyAndProfile(cmd *cobra.Command, args []string) error {
 			at = max(0, slices.IndexFunc(args, func(file string) bool { return filepath.Ext(file) == ".json" }))
 		}
 		if at >= 0 {
-			return fmt.Errorf("%s stands where the policy does\nhint: the file of --profile comes behind \"=\": --profile=%s", args[at], args[at])
+			return fmt.Errorf("%s is taken as the policy\nhint: join the file of --profile with \"=\": --profile=%s", args[at], args[at])
 		}
 	}
 	return cobra.MaximumNArgs(1)(cmd, args)
 }
 
 func addProfile(cmd *cobra.Command) {
-	cmd.Flags().String("profile", "", "order rules by the counters of what runs, of a `FILE`, or of none")
+	cmd.Flags().String("profile", "", "order rules by the counters of the running policy, of a `FILE`, or none")
 	cmd.Flags().Lookup("profile").NoOptDefVal = profileRunning
 	command.Must(cmd.RegisterFlagCompletionFunc("profile", command.Words(profileRunning, profileNone)))
 }

@@ -21,23 +21,22 @@ func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
 		Short: "Show what applying a policy would change",
-		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
-lines (with --all also of what holds without being written), sets by elements
-added and removed (with --all also those that Sluice makes), sysctls, the
-transactions, what has to be sent, the time of the whole apply
-by its parts (of a machine that does nothing else), kernel memory (now, while
-old and new stand side by side, and then; sets that stay count once), and the flows
-that the policy's bans end. It names what this kernel lacks, other tools' chains that may drop what the
-policy allows, ports that stay open because the policy leaves forward out, and
-expectations of the policy that would fail. It says what packets are expected to pay
-for the rules, of a mix that compile --explain describes. Where figures that were
-measured since have another layout of a large set chosen, it says so: the policy is
-then loaded again, and means the same. Nothing is changed.
+		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's lines (--all
+adds rules that hold without being written), sets by elements added and removed (--all adds
+those that Sluice makes), sysctls, the transactions, how much is sent to the kernel, the time of
+the whole apply and its parts on an idle machine, kernel memory (now, while old and new coexist,
+and then; sets that stay count once), and the connections that the policy's bans end.
+
+It lists what this kernel lacks, chains of other tools that may drop what the policy allows,
+ports that stay open because the policy has no forward section, and expectations of the policy
+that would fail. It shows the expected cost of the rules for a packet, for the mix that "compile
+--explain" describes. If newer measurements give a large set another layout, it says so: apply
+then loads the policy again, with the same meaning. Nothing changes.
 ` + costsHelp + `
 ` + profileHelp + passesHelp + policyHelp + `
 
-Exit status: 0 nothing would change, 1 something would, or apply would refuse
-it, 2 bad use or bad input.`,
+Exit status: 0 nothing would change, 1 something would, or apply would refuse it, 2 bad use or
+bad input.`,
 		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
 		Args:    policyAndProfile,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
@@ -52,7 +51,7 @@ it, 2 bad use or bad input.`,
 			return answer(cmd, plan, !plan.Unchanged || plan.Refused != "", func(w io.Writer) { printPlan(w, plan, given(cmd, "all")) })
 		}),
 	}
-	cmd.Flags().Bool("all", false, "show the rules and sets too that hold without being written")
+	cmd.Flags().Bool("all", false, "also show rules and sets that hold without being written")
 	addProfile(cmd)
 	addPasses(cmd)
 	addWait(cmd)
@@ -81,17 +80,17 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	case all:
 		rules = p.AllRules
 	case rules == "" && p.AllRules != "":
-		fmt.Fprintln(w, "the policy's own rules stay; --all shows what changes of those that hold without being written")
+		fmt.Fprintln(w, "the policy's own rules stay; --all shows changes of those that hold without being written")
 	}
 	if p.Unchanged {
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(p.From, p.Policy))
 	}
 	if p.Gone != 0 {
-		fmt.Fprintf(w, "nothing runs: somebody took the rules of %s away\n", generationName(p.Gone))
+		fmt.Fprintf(w, "nothing runs: somebody removed the rules of %s\n", generationName(p.Gone))
 	}
 	for i, l := range p.Meaning {
 		if i == mostMeaning && !all {
-			fmt.Fprintf(w, "meaning      and %s more: sluice diff has all\n", english.Plural(len(p.Meaning)-i, "line"))
+			fmt.Fprintf(w, "meaning      and %s more: sluice diff shows all\n", english.Plural(len(p.Meaning)-i, "line"))
 			break
 		}
 		fmt.Fprintf(w, "meaning      %s\n", command.Paint(w, changeStyles[l.Kind], l.String()))
@@ -134,7 +133,7 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 		fmt.Fprintf(w, "apply time   about %s\n", timesText(p.Times))
 	}
 	if p.Grace > 0 {
-		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet, then what is not known is refused\n", time.Duration(p.Grace*float64(time.Second)))
+		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet; unknown connections are then refused\n", time.Duration(p.Grace*float64(time.Second)))
 	}
 	printPrice(w, p.Packets)
 	printEnds(w, p.Ends)
@@ -200,7 +199,7 @@ func addressChange(s apply.SetChange) string {
 func memoryText(p *engine.Plan) string {
 	text := apply.Bytes(p.Cost.Memory)
 	if !p.Unchanged && p.Before.Memory > 0 {
-		text = fmt.Sprintf("%s now, %s while old and new are there, %s then",
+		text = fmt.Sprintf("%s now, %s while old and new coexist, %s then",
 			apply.Bytes(p.Before.Memory), apply.Bytes(p.Before.Memory+p.Added.Memory), text)
 	}
 	if p.Cost.Growth > 0 {

@@ -12,33 +12,27 @@ func newQuery() *cobra.Command {
 	var described string
 	cmd := &cobra.Command{
 		Use:   "query [FILE]",
-		Short: "Say which packets a policy allows, all of them",
-		Long: `Says of all packets that fit what a policy (that which runs unless FILE is
-given, standard input for -) does with them: as few classes as there are, each
-exact, each with the line that decides and one packet as an example, or "none".
-Nothing is tried out and no packet is sent. It holds for every packet, since the
-compiled rules are followed for all values of all fields at once; each example is
-then asked of a second judge, which reads the policy and not what it was compiled
-to.
+		Short: "Show all packets that a policy allows",
+		Long: `Shows what a policy (the running one unless you give FILE, standard input for -) does with all
+packets of a kind: as few classes as possible, each exact, each with the line that decides and
+an example packet, or "none". Nothing is tried out and no packet is sent. It holds for every
+packet, since the compiled rules are evaluated for all values of all fields at once; each example
+is also checked by a second evaluator that reads the policy instead of the compiled rules.
 
-The packets asked about are those that begin something, of every service, by
-every section that the policy has, and by input and forward where the policy
-has no section for them and so lets all through (forward where the host
-forwards, or --to names other hosts); what the host says to itself over loopback
-is left out. They are meant as they arrive. Those that nat leads to the service
-or address that was asked for are shown too, as "redirected to"; so are ports
-that another tool publishes, as far as the host's facts know where they lead.
-The words are those of rules: --service ssh, tcp/22, "icmp
-echo-request" or "[http, https]"; --from and --to a set, a zone, an address, "not
-office" or a list; --in and --out a zone. --allowed and --dropped show one side
-alone; what is rejected counts as dropped.
+The packets are those that begin a flow, for every service, in every section that the policy
+has, and in input and forward if it has none and so allows everything (forward if the host
+forwards, or --to names other hosts); traffic of the host to itself over loopback is left out.
+Addresses are those on arrival. Packets that NAT leads to the service or address are shown too,
+as "redirected to", and so are ports that another tool publishes, as far as the host's facts
+show where they lead. Words are those of rules: --service ssh, tcp/22, "icmp echo-request" or
+"[http, https]"; --from and --to a set, a zone, an address, "not office" or a list; --in and
+--out a zone. --allowed and --dropped show one side only; rejected counts as dropped.
 
-Limits let packets through unless a class says that it is over one. Addresses
-that commands or limits have banned meanwhile are not of the policy, and are
-left out.
+Limits let packets pass unless a class says that it is over one. Addresses that commands or
+limits have banned are not part of the policy, and are left out.
 
-Exit status: 0 fine, and with --allowed or --dropped: there are none; 1 there are
-some; 2 bad use or a bad policy. So a check in CI that nobody else gets to ssh is
+Exit status: 0 fine, with --allowed or --dropped: there are none; 1 there are some; 2 bad use or
+a bad policy. In CI, this fails if anybody else can reach ssh:
 "sluice query --allowed --service ssh --from 'not office'".
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
@@ -55,7 +49,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		},
 	}
 	asked.Add(cmd)
-	cmd.Flags().StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	cmd.Flags().StringVar(&described, "host", "", "query for the host described in `FACTS.json`")
 	addLabels(cmd)
 	return cmd
 }

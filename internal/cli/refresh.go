@@ -24,45 +24,43 @@ func newRefresh() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refresh [SET]...",
 		Short: "Download the lists of the running policy and load what changed",
-		Long: `Asks the servers of the running policy's lists (sets with "url") whether there are
-newer ones: those whose "refresh" is due, or the named ones. A list that is empty
-or damaged is refused and the copy stays; so is one whose size can hardly be meant:
+		Long: `Checks the servers of the running policy's lists (sets with "url") for newer ones: for those
+whose "refresh" is due, or those you name. A list that is empty or damaged is refused and the
+copy stays; so is one of an implausible size:
 
-- fewer than 80 % of the addresses of the copy in use, in either family; a copy of
-  up to ten ranges may lose what it wants;
-- more than ten times the addresses of the copy in use, in either family, where
-  that is more than an IPv4 /8 or an IPv6 /16 has;
-- a range as wide as an IPv4 /7 or an IPv6 /15, or wider, that the copy in use does
-  not name. Addresses that no host of the internet has do not count in these two.
+- fewer than 80 % of the addresses of the copy in use, in either family; a copy of up to ten
+  ranges may lose any number;
+- more than ten times the addresses of the copy in use, in either family, if that is more than
+  an IPv4 /8 or an IPv6 /16;
+- a range as wide as an IPv4 /7 or an IPv6 /15, or wider, that the copy in use does not have.
+  Addresses that no host of the internet has do not count in these two.
 
---force takes a list of any size. plan and apply refuse the same, warn, and use the
-copy. What check warns of under the new lists is told.
+--force accepts a list of any size. plan and apply refuse the same lists, warn, and use the
+copy. Warnings of check under the new lists are shown.
 
-What changes is shown first: how many addresses come and go, and which live
-connections it would cut (bans) or not allow again. If there are such, or somebody
-who is logged in over ssh would be locked out, nothing is changed; --allow-cut
-goes on.
+It first shows what changes: how many addresses come and go, and which live connections that
+would cut (bans) or no longer allow. If there are any, or if it would lock out somebody who is
+logged in over ssh, nothing changes without --allow-cut.
 
-The policy is the one that was applied, not the file as it is now. Besides lists
-nothing changes: where a set file is another than when it was applied, it has to be
-applied again. --countries takes the country data in use ("geo update", "geo undo")
-into the rules in the same way; no list is asked for then, but those that are named.
-While a policy waits for its confirmation nothing is refreshed. A refreshed policy is a generation of its own, and the newest
-refresh alone stays in the history; rollback goes to the policy before.
+The policy is the one that was applied, not the file as it is now. Only lists change: for a
+changed set file, apply the policy again. --countries loads the country data in use ("geo
+update", "geo undo") in the same way, and then only lists that you name. While a policy waits
+for confirmation nothing is refreshed. A refreshed policy is a generation of its own; the
+history keeps only the newest refresh, and rollback goes to the policy before it.
 
-A list is asked for and read by a process of its own: another user (sluice-fetch,
-which packaging's sysusers.d makes), without capabilities, with landlock and seccomp
-where the kernel has them, in the namespace that the policy is for. It hands back plain
-ranges; what it could not be confined by is noted. plan and apply do the same.
+Each list is downloaded and parsed by a separate process: as user sluice-fetch (from packaging's
+sysusers.d), without capabilities, under landlock and seccomp if the kernel has them, in the
+policy's network namespace. It returns plain ranges; a missing confinement is noted. plan and
+apply do the same.
 
-packaging has a timer that runs this: sluice-refresh.timer. "sluice agent" does it by
-itself; beside one, the timer's --unless-agent does nothing.
+The timer sluice-refresh.timer in packaging runs this. "sluice agent" does it by itself; where
+it runs, the timer's --unless-agent does nothing.
 ` + filesHelp + `
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 
-Exit status: 0 refreshed, or nothing is newer; 1 stopped, since it would cut
-somebody off, or a list was refused for its size; 2 bad use, or a list cannot be
-had, is empty or damaged.`,
+Exit status: 0 refreshed, or nothing newer; 1 stopped because it would cut connections or lock
+somebody out, or a list was refused for its size; 2 bad use, or a list is unreachable, empty or
+damaged.`,
 		Example: `  sluice refresh
   sluice refresh scanners --dry-run
   sluice refresh --countries
@@ -84,10 +82,10 @@ had, is empty or damaged.`,
 	}
 	flags := cmd.Flags()
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
-	flags.Bool("countries", false, "take the country data in use, and no lists but those that are named")
-	flags.Bool("unless-agent", false, "do nothing where an agent refreshes the lists")
-	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
-	flags.Bool("force", false, "take lists that have far fewer or far more addresses than the copies in use")
+	flags.Bool("countries", false, "load the country data in use, and only lists that you name")
+	flags.Bool("unless-agent", false, "do nothing if an agent refreshes the lists")
+	flags.Bool("allow-cut", false, "go on even if that cuts live connections or locks somebody out")
+	flags.Bool("force", false, "accept lists with far fewer or far more addresses than the copies in use")
 	addMessage(cmd)
 	addWait(cmd)
 	return cmd
@@ -104,7 +102,7 @@ func runRefresh(ctx context.Context, cmd *cobra.Command, h door, args []string) 
 	}
 	err = answer(cmd, out, out.Stopped && in.DryRun, func(w io.Writer) { printRefresh(w, out, in.Countries) })
 	if err == nil && out.Stopped {
-		return command.Found("stopped: nothing was changed\nhint: --allow-cut goes on all the same")
+		return command.Found("stopped: nothing changed\nhint: --allow-cut goes on anyway")
 	}
 	return cmp.Or(err, notFetched(out.Lists))
 }

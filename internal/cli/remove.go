@@ -14,15 +14,15 @@ import (
 func newRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove",
-		Short: "Take everything of Sluice's out of the kernel",
-		Long: `Takes all rules and sets of Sluice's out of the kernel and sets the sysctls that
-it changed back. The host is then open as far as other tools leave it so, at boot
-too. The history stays: sluice rollback GENERATION brings a policy back.
+		Short: "Remove everything of Sluice from the kernel",
+		Long: `Removes all rules and sets of Sluice from the kernel and restores the sysctls that it changed.
+The host is then open except for the rules of other tools, after a reboot too. The history
+stays: sluice rollback GENERATION brings a policy back.
 
-It asks on a terminal; elsewhere --yes is needed.
+It asks on a terminal; elsewhere it needs --yes.
 ` + filesHelp + `
 
-Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed.`,
+Exit status: 0 removed, 1 answered no, 2 bad use, or it failed.`,
 		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -30,7 +30,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 			now, statusErr := h.Status(ctx, false)
 			nothing := statusErr == nil && now.Condition == apply.Nothing && now.Boot == 0 && now.Lost == ""
 			if !nothing {
-				if err := agreed(cmd, "take all rules of sluice away, and leave the host open?", "this opens the host"); err != nil {
+				if err := agreed(cmd, "remove all rules of Sluice, and leave the host open?", "this opens the host"); err != nil {
 					return err
 				}
 			}
@@ -57,7 +57,7 @@ func agreed(cmd *cobra.Command, question, what string) error {
 		return nil
 	}
 	if !onTerminal(cmd) {
-		return errors.New(what + "\nhint: give --yes to do it without being asked")
+		return errors.New(what + "\nhint: --yes does it without asking")
 	}
 	w, done := terminal(cmd)
 	defer done()

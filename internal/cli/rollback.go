@@ -14,18 +14,17 @@ func newRollback() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [GENERATION]",
 		Short: "Go back to the policy before, or to a generation of the history",
-		Long: `Goes back to what ran before, or to the generation with the given number. It
-needs neither the policy's files nor country data nor a network: a generation
-holds everything. A policy that waits for its confirmation is given up. The closed
-policy, which a restore that failed loads, is passed over.
+		Long: `Goes back to the policy before, or to the generation that you name. It needs neither the
+policy's files nor country data nor a network: a generation holds everything. A policy that
+waits for confirmation is given up. The closed policy, which a failed restore loads, is skipped.
 
-As with apply, a policy that would lock out somebody who is logged in is refused
-without --force, and has to be confirmed with it; --confirm brings back what runs now unless confirmed. On a
-terminal over ssh --confirm is the default when a generation is named.
+As with apply, a policy that would lock out somebody who is logged in is refused without --force,
+and with it has to be confirmed; --confirm brings back what runs now unless confirmed. On a
+terminal over ssh --confirm is the default when you name a generation.
 ` + filesHelp + `
 
-Exit status: 0 done, 1 refused or not confirmed, 2 there is nothing to go back
-to, or loading failed: what ran then stays.`,
+Exit status: 0 done; 1 refused or not confirmed; 2 nothing to go back to, or loading failed and
+the running policy stays.`,
 		Example: "  sluice rollback\n  sluice history\n  sluice rollback 7 --confirm 60s",
 		Args:    cobra.MaximumNArgs(1),
 
@@ -54,8 +53,8 @@ to, or loading failed: what ran then stays.`,
 	}
 	flags := cmd.Flags()
 	command.AddTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")
-	flags.Bool("no-confirm", false, "keep it for good at once, whoever is locked out")
-	flags.Bool("force", false, "go back also where that locks out a peer")
+	flags.Bool("no-confirm", false, "keep it at once, without confirmation, even if it locks somebody out")
+	flags.Bool("force", false, "go back even if that locks somebody out")
 	flags.Bool("no-verify", false, "do not read the rules back")
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
 	addMessage(cmd)

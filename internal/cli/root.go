@@ -17,11 +17,11 @@ func Root() *cobra.Command {
 	root := command.Root(&cobra.Command{
 		Use:   "sluice",
 		Short: "A firewall that keeps the packet path short and proves it",
-		Long: `Sluice compiles one policy file to the cheapest firewall that this kernel can
-run, loads it without a gap, and takes it back by itself if it locked you out.
+		Long: `Sluice compiles one policy file to the cheapest firewall that this kernel can run, loads it
+without a gap, and rolls it back if it locks you out.
 
-With --json every command prints one JSON value on standard output. When it fails
-before that, the value has the keys "error" and "exit-status".
+With --json every command prints one JSON value on standard output. If it fails before that, the
+value has the keys "error" and "exit-status".
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		Example: `  sluice init > /etc/sluice/policy.yaml

@@ -11,13 +11,13 @@ func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema [agent]",
 		Short: "Print the JSON Schema of policy files, or of the agent's file",
-		Long: `Prints the JSON Schema (draft 2020-12) of policy files, for editors and for
-checks where Sluice is not installed. It knows keys and types; names, words and
-their sense in a section only "sluice check" knows.
+		Long: `Prints the JSON Schema (draft 2020-12) of policy files, for editors and for checks where Sluice
+is not installed. It knows keys and types; only "sluice check" knows names, words and what they
+mean in a section.
 
-With agent, that of the agent's file.
+With agent, the schema of the agent's file.
 
-Editors with the YAML language server use it after a first line of
+Editors with the YAML language server use it if the first line is
   # yaml-language-server: $schema=sluice-policy.json
 
 Exit status: 0 fine, 2 bad use.`,

@@ -21,9 +21,9 @@ import (
 func newSet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set",
-		Short: "Add addresses to living sets of the policy, and remove them",
-		Long: `Edits the sets that the policy marks "living: true", at once and without touching the
-policy. What is added holds beside what the policy itself has in the set.`,
+		Short: "Add addresses to living sets of the policy, or remove them",
+		Long: `Edits the sets that the policy marks "living: true", at once and without touching the policy.
+What you add holds in addition to what the policy has in the set.`,
 		Example: `  sluice set add partners 203.0.113.7 --for 2h -m "ticket 4711"
   sluice set show partners`,
 		Args: cobra.NoArgs,
@@ -37,23 +37,22 @@ func newSetAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME ADDRESS|PREFIX|RANGE|-...",
 		Short: "Add addresses to a living set",
-		Long: `Adds addresses, prefixes and ranges to a living set of the policy that runs. "-" reads
-standard input: one a line, and remarks behind #.
+		Long: `Adds addresses, prefixes and ranges to a living set of the running policy. "-" reads standard
+input: one a line; # begins a comment.
 
-The kernel removes them by itself, by its own clock, with --for. They are kept over
-applies, rollbacks and reboots, until their time is up or "sluice set remove" removes
-them; what is added a second time takes the place of the first. explain, query, diff and
-verify know of them. Expectations of the policy are proved without them. Single addresses
-are added to the set that rules ask; for a prefix or a range the set of ranges is filled
-anew, and the rules change over to it.
+With --for the kernel removes them by its own clock. They survive applies, rollbacks and reboots
+until their time is up or "sluice set remove" removes them; adding one again replaces it.
+explain, query, diff and verify take them into account; expectations of the policy are proved
+without them. Single addresses are added to the set that rules look up; for a prefix or a range
+the set of ranges is filled again, and the rules switch to it.
 
-Where somebody who is logged in over ssh could not come back, nothing is changed unless
---force is given. --for takes whole times such as 90s, 10m, 2h30m and 7d, from 1s to
-3650d. All living sets together may have 65,536 entries by commands.
+If somebody who is logged in over ssh could not come back, nothing changes without --force.
+--for takes times such as 90s, 10m, 2h30m and 7d, from 1s to 3650d. All living sets together hold
+at most 65,536 entries by command.
 ` + filesHelp + `
 
 Exit status: 0 added, 1 somebody would be locked out and nothing changed, 2 bad use, or it
-failed: then nothing changed.`,
+failed and nothing changed.`,
 		Example: `  sluice set add partners 203.0.113.7 198.51.100.0/24 --for 2h -m "ticket 4711"
   sluice set add blocked - < scanners.txt`,
 		Args:              cobra.MinimumNArgs(2),
@@ -65,14 +64,14 @@ failed: then nothing changed.`,
 			}
 			in.For = command.TimeOf(cmd.Flags(), "for")
 			if cmd.Flags().Changed("for") && in.For < time.Second {
-				return errors.New("--for is too short\nhint: give at least 1s, or leave it out for what has no end")
+				return errors.New("--for is too short\nhint: give at least 1s, or omit it for entries that do not end")
 			}
 			return editSet(cmd, "added", func(ctx context.Context, h door) (*engine.SetEdited, error) { return h.AddToSet(ctx, in) })
 		},
 	}
 	addMessage(cmd)
-	command.AddTime(cmd.Flags(), "for", 0, "remove it by itself after `TIME`")
-	cmd.Flags().Bool("force", false, "also where somebody who is logged in over ssh could not come back")
+	command.AddTime(cmd.Flags(), "for", 0, "remove it after `TIME`")
+	cmd.Flags().Bool("force", false, "even if somebody who is logged in over ssh could not come back")
 	addWait(cmd)
 	return cmd
 }
@@ -81,12 +80,11 @@ func newSetRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NAME ADDRESS|PREFIX|RANGE|-...",
 		Short: "Remove from a living set what \"sluice set add\" added",
-		Long: `Removes from a living set what commands added to it and what lies in an address, prefix
-or range that is named. "-" reads standard input: one a line, and remarks behind #. What
-the policy itself has in the set stays. Connections go on that began while rules let them.
+		Long: `Removes from a living set the entries that commands added and that lie in an address, prefix or
+range that you name. "-" reads standard input: one a line; # begins a comment. What the policy
+has in the set stays. Connections that began while rules allowed them go on.
 
-Where somebody who is logged in over ssh could not come back, nothing is changed unless
---force is given.
+If somebody who is logged in over ssh could not come back, nothing changes without --force.
 ` + filesHelp + `
 
 Exit status: 0 removed, 1 some of it was not there, or somebody would be locked out and
@@ -104,7 +102,7 @@ nothing changed, 2 bad use, or it failed.`,
 		},
 	}
 	addMessage(cmd)
-	cmd.Flags().Bool("force", false, "also where somebody who is logged in over ssh could not come back")
+	cmd.Flags().Bool("force", false, "even if somebody who is logged in over ssh could not come back")
 	addWait(cmd)
 	return cmd
 }
@@ -121,14 +119,14 @@ func setEdit(cmd *cobra.Command, args []string) (engine.SetEdit, error) {
 			continue
 		}
 		if slices.Contains(args[1:1+i], "-") {
-			return in, errors.New("standard input is named twice")
+			return in, errors.New("standard input is given twice")
 		}
 		if err := resolve.ReadSetFile("standard input", cmd.InOrStdin(), func(r addrset.Range) { in.What = append(in.What, r) }); err != nil {
 			return in, err
 		}
 	}
 	if len(in.What) == 0 {
-		return in, errors.New("no address is given")
+		return in, errors.New("no address given")
 	}
 	return in, nil
 }
@@ -163,7 +161,7 @@ func editSet(cmd *cobra.Command, done string, edit func(context.Context, door) (
 		case err != nil:
 			return err
 		case out.LockedOut != "":
-			return command.Found(out.LockedOut + " is logged in over ssh and could not come back: nothing was changed\nhint: --force does it all the same")
+			return command.Found(out.LockedOut + " is logged in over ssh and could not come back: nothing was changed\nhint: --force does it anyway")
 		case len(out.NotThere) > 0:
 			return command.ErrFound
 		}
@@ -175,10 +173,10 @@ func newSetList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the living sets, and how much is in them",
-		Long: `Lists the living sets of the policy that runs: where they are defined, how many addresses
-and ranges the policy has in them, and how many commands added. Sets follow that the policy
-has no more, or not living: what commands added is kept, holds again when such a set comes
-back, and "sluice set remove" forgets it.
+		Long: `Lists the living sets of the running policy: where they are defined, how many addresses and
+ranges the policy has in them, and how many commands added. Then come sets that the policy no
+longer has, or no longer as living: their entries by command are kept, hold again when the set
+comes back, and are forgotten by "sluice set remove".
 ` + filesHelp + `
 
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
@@ -196,7 +194,7 @@ Exit status: 0 listed, 2 bad use, or it could not be read.`,
 
 func printLivingSets(w io.Writer, list []engine.LivingSet) {
 	if len(list) == 0 {
-		fmt.Fprintln(w, "the policy that runs has no living set")
+		fmt.Fprintln(w, "the running policy has no living set")
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -204,7 +202,7 @@ func printLivingSets(w io.Writer, list []engine.LivingSet) {
 	for _, s := range list {
 		at := s.At
 		if s.Gone {
-			at = "nowhere any more: not in force"
+			at = "no longer defined: not in force"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, english.Grouped(len(s.Policy)), english.Grouped(len(s.Added)), at)
 	}

@@ -24,20 +24,19 @@ func newShadow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shadow [FILE]",
 		Short: "Count what a policy would drop on live traffic, without enforcing it",
-		Long: `Compiles a policy, loads it so that it only counts, and says what it would have
-dropped: by line of the policy, by source, service and country. Nothing is dropped,
-rejected, rewritten, logged or banned by it; what enforces meanwhile, Sluice or
-another firewall, goes on as before.
+		Long: `Compiles a policy, loads it so that it only counts, and shows what it would have dropped: by line
+of the policy, source, service and country. It drops, rejects, rewrites, logs and bans nothing;
+the firewall that enforces meanwhile, Sluice or another, goes on as before.
 
-It ends after --for, with Ctrl-C, or with the process, whatever ends that: a second
-process then deletes its table, and after its time the kernel counts no more by
-itself. On a terminal it shows each second what it has counted.
+It ends after --for, by Ctrl-C, or with the process: a second process then deletes its table, and
+after its time the kernel stops counting by itself. On a terminal it shows the counts every
+second.
 
-It sees packets just before the filter chains, those too that these drop; what is
-dropped before (a ban before tracking, the table of connections full) it does not.
-Of a flow that the running firewall lets through, the packets behind the first are
-established, and the policy's rules are asked for the first one alone. The policy's
-address translation is not made; what it would change is said, and not judged.
+It sees packets just before the filter chains, including those that these drop, but not packets
+dropped earlier (by a ban before tracking, or by a full connection table). If the running
+firewall allows a flow, its later packets are established, and the policy's rules evaluate only
+the first. The policy's address translation is not done; what it would change is reported, and
+not judged.
 ` + passesHelp + policyHelp + `
 
 Exit status: 0 nothing would have been dropped or rejected, 1 something would,
@@ -51,8 +50,8 @@ Exit status: 0 nothing would have been dropped or rejected, 1 something would,
 	flags := cmd.Flags()
 	command.AddTime(flags, "for", defaultShadowTime, "end after `TIME`")
 	flags.Int("top", defaultShadowTop, "print the first `N` of each list")
-	flags.Bool("all", false, "print the lines too that would allow")
-	flags.Bool("start-tracking", false, "load it also where it would be the first to track connections")
+	flags.Bool("all", false, "also print the lines that would allow")
+	flags.Bool("start-tracking", false, "load it even if it would be the first to track connections")
 	addPasses(cmd)
 	return cmd
 }
@@ -65,7 +64,7 @@ func runShadow(cmd *cobra.Command, args []string) error {
 	}
 	top, _ := cmd.Flags().GetInt("top")
 	if top < 0 {
-		return fmt.Errorf("--top %d is no number of lines", top)
+		return fmt.Errorf("--top %d is not a number of lines", top)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

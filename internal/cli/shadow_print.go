@@ -107,7 +107,7 @@ func shadowSentence(r *shadow.Report) string {
 	t := r.Total
 	switch {
 	case t.Seen == 0:
-		return begin + "no packet came by."
+		return begin + "no packet came."
 	case t.Refused() == 0 && t.Unjudged == 0:
 		return begin + r.Policy + " would have let pass all of " + packetsText(t.Seen) + "."
 	case t.Refused() == 0:

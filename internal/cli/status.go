@@ -18,22 +18,21 @@ import (
 func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what runs, since when, what it counted, and whether it is intact",
-		Long: `Shows the generation that runs, what waits for a confirmation, what boots, and
-what each line of the policy has counted. Rules and the contents of sets are read
-back from the kernel and compared by meaning with what was loaded: an element
-removed by hand is named. Tables of sources that are full are named too, and files of
-the policy (includes and set files among them) whose text is no more what runs, and
-country data of more than 60 days, neither of which is a fault by itself. The
-connection table has its use, and from 80 % on what makes room in it. Of what the agent
-keeps of the log the last five sources are shown that were dropped.
+		Short: "Show what runs, what it counted, and whether it is intact",
+		Long: `Shows the running generation, what waits for confirmation, what is loaded at boot, and what each
+line of the policy has counted. Rules and sets are read back from the kernel and compared by
+meaning with what was loaded: even an element that somebody removed is reported. It also lists
+full tables of sources, files of the policy (includes and set files too) that changed since it
+was applied, and country data older than 60 days; the last two do not change the exit status. It
+shows the use of the connection table, and from 80 % on how to make room. From the agent's log it
+shows the last five sources that were dropped.
 
-On a terminal it is one screen of 25 lines: of what there is more of, the first are shown,
-and of the lines of the policy the busiest. --all shows all, as a pipe has it.
+On a terminal it fits one screen of 25 lines: long lists are cut, and of the lines of the policy
+the busiest are shown. --all shows everything, as in a pipe.
 ` + filesHelp + `
 
-Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
-the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
+Exit status: 0 what was loaded runs; 1 it does not, somebody removed it, or the state no longer
+shows what should run; 2 bad use, or it could not be read.`,
 		Example: "  sluice status\n  sluice status --all\n  sluice status --watch --fast\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
@@ -47,9 +46,9 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 			return answer(cmd, s, !s.Fine(), func(w io.Writer) { showStatus(cmd, w, s) })
 		}),
 	}
-	cmd.Flags().Bool("all", false, "show all, on a terminal too")
-	cmd.Flags().Bool("watch", false, "show it anew every 2 seconds, until interrupted")
-	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
+	cmd.Flags().Bool("all", false, "show everything, on a terminal too")
+	cmd.Flags().Bool("watch", false, "refresh every 2 seconds, until interrupted")
+	cmd.Flags().Bool("fast", false, "do not read the elements of large sets")
 	addWait(cmd)
 	return cmd
 }
@@ -104,7 +103,7 @@ func showStatus(cmd *cobra.Command, w io.Writer, s *apply.Status) {
 
 func printStatus(w io.Writer, s *apply.Status, here string) {
 	if s.Shadow { // beside nothing too
-		defer fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+		defer fmt.Fprintln(w, "shadow       a policy is tried in shadow (sluice shadow); it enforces nothing and ends by itself")
 	}
 	switch s.Condition {
 	case apply.Nothing:
@@ -115,17 +114,17 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	case apply.Changing:
 		fmt.Fprintf(w, "%s is changing the firewall\n", s.Busy)
 	case apply.Gone:
-		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", command.Paint(w, "31", "GONE"), s.Generation.Number)
+		fmt.Fprintf(w, "%s generation %d should run, but somebody removed its rules\n", command.Paint(w, "31", "GONE"), s.Generation.Number)
 		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
 	case apply.Unmarked:
-		fmt.Fprintf(w, "%s generation %d should run; table sluice_generation, which says so in the kernel, was deleted\n", command.Paint(w, "31", "UNMARKED"), s.Generation.Number)
+		fmt.Fprintf(w, "%s generation %d should run; somebody deleted table sluice_generation, which marks it in the kernel\n", command.Paint(w, "31", "UNMARKED"), s.Generation.Number)
 		if s.Boot == s.Generation.Number {
 			fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)
 		} else {
 			fmt.Fprintln(w, "hint         apply the policy again")
 		}
 	case apply.Foreign:
-		fmt.Fprintf(w, "%s the loaded rules are Sluice's, but this state does not know them (%s)\n", command.Paint(w, "31", "UNKNOWN"), orNone(s.Mark))
+		fmt.Fprintf(w, "%s rules of Sluice are loaded that this state directory does not know (%s)\n", command.Paint(w, "31", "UNKNOWN"), orNone(s.Mark))
 		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", here)
 	}
 	if g := s.Generation; g != nil {
@@ -133,7 +132,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
 		printProved(w, s, here)
 		if g.Closed {
-			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", command.Paint(w, "31", "closed"))
+			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh is allowed\n", command.Paint(w, "31", "closed"))
 			fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 		}
 	}
@@ -141,7 +140,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	case s.Pending != nil && s.Pending.Left() == 0 && s.Condition == apply.Changing:
 		fmt.Fprintf(w, "%s      time is up: going back to %s\n", command.Paint(w, "33", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil && s.Pending.Left() == 0:
-		fmt.Fprintf(w, "%s      was not confirmed in time, and going back to %s failed: it is tried again by the watcher and by the next command\n",
+		fmt.Fprintf(w, "%s      was not confirmed in time, and going back to %s failed: the watcher and the next command try again\n",
 			command.Paint(w, "31", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil:
 		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", command.Paint(w, "33", "pending"),
@@ -159,13 +158,13 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "%s       %s %s: %s\n", command.Paint(w, "33", "broken"), command.PlainName(f.File), f.Instead(), strings.ReplaceAll(f.Errors, "\n", "\n             "))
 	}
 	for _, name := range s.Edited {
-		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", command.Paint(w, "33", "edited"), command.PlainName(name), here, command.PlainName(command.ShellWord(s.Generation.Policy)))
+		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s shows what it would change\n", command.Paint(w, "33", "edited"), command.PlainName(name), here, command.PlainName(command.ShellWord(s.Generation.Policy)))
 	}
 	if s.EditedUnread != "" {
 		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", command.Paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
 	}
 	if !s.OldCountries.IsZero() {
-		fmt.Fprintf(w, "%s          the rules know the countries' addresses of %s: sluice geo update, then sluice refresh%s --countries\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()), here)
+		fmt.Fprintf(w, "%s          the rules have the country data of %s: sluice geo update, then sluice refresh%s --countries\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()), here)
 	}
 	for _, d := range s.Due {
 		printDue(w, d, time.Now())
@@ -225,7 +224,7 @@ func printConnections(w io.Writer, t *conntrack.Table) {
 // printLost says that the next boot closes the host.
 func printLost(w io.Writer, s *apply.Status) {
 	if s.Lost != "" {
-		fmt.Fprintf(w, "%s         the next boot closes the host but for ssh, since it is not known what was confirmed: %s\n", command.Paint(w, "31", "lost"), s.Lost)
+		fmt.Fprintf(w, "%s         the next boot closes the host except for ssh, since the confirmed policy is unknown: %s\n", command.Paint(w, "31", "lost"), s.Lost)
 		fmt.Fprintln(w, "hint         apply a policy")
 	}
 }
@@ -250,7 +249,7 @@ func printWatched(w io.Writer, a *apply.Watched, here string) {
 		fmt.Fprintf(w, "%s        since %s%s: %s\n", command.Paint(w, "31", "agent"), f.Since.Local().Format(time.DateTime), command.PlainName(who), command.PlainName(f.Text))
 	}
 	if !a.Stopped.IsZero() {
-		fmt.Fprintf(w, "%s        nothing is put back since %s, after %s: sluice restore%s starts it again\n", command.Paint(w, "31", "agent"), a.Stopped.Local().Format(time.DateTime), english.Plural(len(a.Restores), "restore"), here)
+		fmt.Fprintf(w, "%s        drift is no longer repaired since %s, after %s: sluice restore%s starts it again\n", command.Paint(w, "31", "agent"), a.Stopped.Local().Format(time.DateTime), english.Plural(len(a.Restores), "restore"), here)
 	}
 	if l := a.Last; l != nil && len(a.Findings) == 0 && a.Stopped.IsZero() {
 		text, _, _ := strings.Cut(l.Text, "\n")
@@ -264,7 +263,7 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 		fmt.Fprintf(w, "%s         %s since generation %d: sluice sync%s brings it in\n", command.Paint(w, "31", "host"), m, generation, here)
 	}
 	for _, text := range h.Fixed {
-		fmt.Fprintf(w, "%s         %s since generation %d, which is in the rules themselves: apply the policy again\n", command.Paint(w, "31", "host"), text, generation)
+		fmt.Fprintf(w, "%s         %s since generation %d, and the rules depend on it: apply the policy again\n", command.Paint(w, "31", "host"), text, generation)
 	}
 	for i, m := range h.Taken {
 		times, later := 0, false
@@ -306,9 +305,9 @@ func printDue(w io.Writer, d apply.Due, now time.Time) {
 	}
 	switch {
 	case d.By == "" && (d.At.IsZero() || d.At.After(now)):
-		fmt.Fprintf(w, "due          %s (%s): nobody asks for it but %s\n", what, of, nobody)
+		fmt.Fprintf(w, "due          %s (%s): only %s downloads it\n", what, of, nobody)
 	case d.By == "":
-		fmt.Fprintf(w, "%s          %s (%s): since %s, and nobody asks for it but %s\n", command.Paint(w, "33", "due"), what, of, d.At.Local().Format(time.DateTime), nobody)
+		fmt.Fprintf(w, "%s          %s (%s): since %s, and only %s downloads it\n", command.Paint(w, "33", "due"), what, of, d.At.Local().Format(time.DateTime), nobody)
 	default:
 		fmt.Fprintf(w, "due          %s (%s): %s, by the %s\n", what, of, at, d.By)
 	}
@@ -324,10 +323,10 @@ func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
 		fix = "sluice sync" + here
 	}
 	if i.There {
-		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
+		fmt.Fprintf(w, "%s      interface %s appeared after the rules were loaded: %s adds it\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
 		return
 	}
-	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
+	fmt.Fprintf(w, "%s      interface %s does not exist, so the rules were loaded without it; once it is up: %s\n", command.Paint(w, "33", "waiting"), i.Interface, fix)
 }
 
 func printDrift(w io.Writer, s *apply.Status, here string) {
@@ -394,5 +393,5 @@ func whoText(a apply.Author) string {
 // graceText says how long connections pass that nobody knows.
 func graceText(seconds float64) string {
 	left := max(time.Duration(seconds*float64(time.Second)).Round(time.Second), time.Second)
-	return fmt.Sprintf("connections that nobody knows pass for %s more, since tracking began", left)
+	return fmt.Sprintf("unknown connections pass for %s more, since tracking has just begun", left)
 }

@@ -195,7 +195,7 @@ func printProved(w io.Writer, s *apply.Status, here string) {
 	switch {
 	case s.Condition != apply.Running || s.Generation.Closed:
 	case s.Proved.IsZero():
-		fmt.Fprintf(w, "%s       not as it is now: sluice verify%s proves it\n", command.Paint(w, "33", "proved"), here)
+		fmt.Fprintf(w, "%s       not in its current state: sluice verify%s proves it\n", command.Paint(w, "33", "proved"), here)
 	default:
 		fmt.Fprintf(w, "proved       %s\n", s.Proved.Local().Format(time.DateTime))
 	}
@@ -208,7 +208,7 @@ func printAddresses(w io.Writer, s *apply.Status) {
 		texts = append(texts, fmt.Sprintf("%s banned by command, %s by limits", english.Grouped(b.Command), english.Grouped(b.Limit)))
 	}
 	if s.Allows > 0 {
-		texts = append(texts, fmt.Sprintf("%d let in by command", s.Allows))
+		texts = append(texts, fmt.Sprintf("%d allowed by command", s.Allows))
 	}
 	if len(texts) > 0 {
 		fmt.Fprintf(w, "addresses    %s\n", strings.Join(texts, "; "))

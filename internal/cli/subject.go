@@ -50,7 +50,7 @@ func noneToRead(cmd *cobra.Command, err error) bool {
 	default:
 		return false
 	}
-	note(cmd, fmt.Sprintf("%s, so this is about %s", why, command.DefaultPolicy))
+	note(cmd, fmt.Sprintf("%s: this is about %s", why, command.DefaultPolicy))
 	return true
 }
 

@@ -17,35 +17,34 @@ import (
 func newSync() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sync",
-		Short: "Bring in what the host is now: default routes and addresses",
-		Long: `A policy speaks of what the host decides: the interfaces that default routes leave
-by ("default-route"), and the addresses that it has itself, which a redirect in a zone
-is on. Exempt from bans by limits are its routers, its name servers and who is logged
-in over ssh. All of that is in sets of their own in the kernel, and sync edits them in
-place when the host has changed. Rules compare the interface of the default routes
-while they leave by one; sync replaces those, each where it stands. What else stands
-in the rules themselves, such as the interfaces of a flowtable, it does not edit: it
-names what changed, as sluice status does. Sync changes nothing where nothing changed. Rules are
-loaded anew only where they wait for an interface (of a flowtable) that is there by
-now, where somebody took the confirmed policy's away, or where they let in other
-exceptions by command than hold, for which the running policy is compiled. Rules that
-run stay, whatever cannot be read.
+		Short: "Update the loaded rules with the host's default routes and addresses",
+		Long: `Some of a policy depends on the host: the interfaces of default routes ("default-route"), and the
+host's own addresses, which a redirect in a zone applies to. Exempt from bans by limits are the
+host's routers, its name servers and who is logged in over ssh. All of these are sets of their
+own in the kernel, and sync updates them in place when the host has changed. Where rules compare
+the interface of a single default route, sync replaces those rules in place. What else is in the
+rules themselves, such as the interfaces of a flowtable, it does not change: it reports what is
+different, as sluice status does.
 
-With --follow it stays, listens for changes of links, addresses, default routes and
-name servers (resolv.conf), and does so at the first sign of one; of many that follow closely it then takes the sum. It is
-what sluice-sync.service runs.
+Sync loads rules again only if they wait for an interface (of a flowtable) that exists by now, if
+somebody removed the confirmed policy's rules, or if they contain other exceptions by command
+than are in force. Otherwise it changes nothing that has not changed on the host; if something
+cannot be read, the rules stay.
 
-Default routes are those of the main table, IPv4 and IPv6, whatever their metric,
-each of several next hops among them. Other tables, as of policy routing or a VRF,
-do not count: name their interfaces beside it, as in [default-route, wan2].
+With --follow it keeps running, listens for changes of links, addresses, default routes and name
+servers (resolv.conf), and updates at the first one; after many changes in a row it updates once.
+sluice-sync.service runs it like that.
 
-Without a default route the interfaces that were known last stay, since a side
-without interfaces would open what is refused by it; sluice status says so.
+Default routes are those of the main table, IPv4 and IPv6, of any metric, with each of several
+next hops. Other tables, for policy routing or a VRF, do not count: add their interfaces, as in
+[default-route, wan2].
+
+Without a default route the last known interfaces stay, since a zone without interfaces would
+open what it refuses; sluice status shows that.
 ` + filesHelp + `
 
-Exit status: 0 the sets hold what the host is; 1 something that waits could not be
-brought in, or has to be applied anew, or nothing ran and the host is closed; 2 bad use,
-or it could not be done.`,
+Exit status: 0 the rules are up to date; 1 something could not be updated, or the policy has to be
+applied again, or nothing ran and the host is closed; 2 bad use, or it failed.`,
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,7 +54,7 @@ or it could not be done.`,
 			return onHost(runSync)(cmd, args)
 		},
 	}
-	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
+	cmd.Flags().Bool("follow", false, "keep running, and update whenever the host changes")
 	addWait(cmd)
 	return cmd
 }
@@ -101,7 +100,7 @@ func runSync(ctx context.Context, cmd *cobra.Command, h door, _ []string) error 
 }
 
 func foundFixed(fixed []string, generation int) error {
-	return command.Found(fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(fixed, "; "), generation))
+	return command.Found(fmt.Sprintf("%s since generation %d was made, and the rules depend on it\nhint: apply the policy again", strings.Join(fixed, "; "), generation))
 }
 
 func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
@@ -112,7 +111,7 @@ func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
 	printSynced(cmd, out)
 	switch {
 	case out.Nothing:
-		fmt.Fprintln(w, "no policy runs: there is nothing to bring in")
+		fmt.Fprintln(w, "no policy runs: nothing to update")
 	case len(out.Moves) == 0 && len(out.Lost) == 0 && out.Loaded == 0:
 		fmt.Fprintln(w, "nothing changed")
 	}
@@ -144,6 +143,6 @@ func printSyncedIn(cmd *cobra.Command, netns string, out *apply.Synced) {
 		fmt.Fprintf(w, "%s%s\n", netns, apply.NoDefaultRoute(out.Lost))
 	}
 	if out.Loaded != 0 {
-		fmt.Fprintf(w, "%sgeneration %d is loaded anew\n", netns, out.Loaded)
+		fmt.Fprintf(w, "%sgeneration %d is loaded again\n", netns, out.Loaded)
 	}
 }

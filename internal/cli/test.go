@@ -22,28 +22,26 @@ func newTest() *cobra.Command {
 	var offline bool
 	cmd := &cobra.Command{
 		Use:   "test [FILE]",
-		Short: "Prove what a policy is expected to do",
-		Long: `Proves the expectations of a policy (that which runs unless FILE is given,
-standard input for -): the lines under expect, such as
+		Short: "Prove the expectations of a policy",
+		Long: `Proves the expectations of a policy (the running one unless you give FILE, standard input for -):
+the lines under expect, such as
 
   expect:
     - allow tcp/443 from 2.32.0.1
     - deny ssh from not office
 
-each of which says what every packet must meet that fits it. Nothing is sampled:
-an expectation holds for all packets, or the command says which packets meet
-something else, with one of them and the line of the policy that decides. Nothing
-is sent and nothing is changed.
+Each says what happens to every packet that fits it. Nothing is sampled: an expectation holds for
+all packets, or the command shows which packets break it, with an example and the line of the
+policy that decides. Nothing is sent and nothing changes.
 
-Packets that open a flow are meant, as they arrive, with limits that are not
-reached; "The policy language" has the words. With --expect, expectations are
-read from a file of their own too (version: 1, and a list under expect), by the
-names of the policy. What this host expects of every policy, in its own
-/etc/sluice/guard.yaml, is proved too. "sluice apply" proves that and the
-expectations of the policy before it loads anything.
+They are about packets that begin a flow, as they arrive, with limits not reached; "The policy
+language" lists the words. --expect also reads expectations from a file (version: 1, and a list
+under expect), which may use the names of the policy. This host's own expectations for every
+policy, in /etc/sluice/guard.yaml, are proved too. "sluice apply" proves all of these before it
+loads anything.
 
-Exit status: 0 all hold, or there are none; 1 one does not; 2 bad use, a bad
-policy, or an expectation that no packet can fit.
+Exit status: 0 all hold, or there are none; 1 one does not; 2 bad use, a bad policy, or an
+expectation that no packet can fit.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice test
@@ -55,10 +53,10 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&files, "expect", nil, "read expectations from `FILE` too; may be given several times")
+	flags.StringArrayVar(&files, "expect", nil, "also read expectations from `FILE`; may be repeated")
 	flags.StringVar(&described, "host", "", "test for the host described in `FACTS.json`")
 	addLabels(cmd)
-	flags.BoolVar(&offline, "offline", false, "download no list, use the copies")
+	flags.BoolVar(&offline, "offline", false, "use the copies of lists, download none")
 	command.Must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
 	command.Must(cmd.MarkFlagFilename("host", "json"))
 	return cmd
@@ -114,10 +112,10 @@ func moved(cmd *cobra.Command, tested error) error {
 	}
 	if !optionsOf(cmd).json {
 		for _, m := range now.Moved {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which the rules in the kernel do not know\nhint: sluice sync%s brings it in\n", m, generation, command.HereArguments(cmd))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, and the rules in the kernel are older\nhint: sluice sync%s updates them\n", m, generation, command.HereArguments(cmd))
 		}
 		for _, text := range now.Fixed {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which is in the rules in the kernel\nhint: apply the policy again\n", text, generation)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, and the rules in the kernel depend on it\nhint: apply the policy again\n", text, generation)
 		}
 	}
 	return cmp.Or(tested, error(command.ErrFound))
@@ -125,8 +123,8 @@ func moved(cmd *cobra.Command, tested error) error {
 
 // unjudgedHints are the ways out where nothing could be judged.
 var unjudgedHints = map[expect.Unjudged]string{
-	expect.UnknownHost:  "--host FACTS.json tells of the host, as sluice facts --json writes it there",
-	expect.NotPublished: "where another tool publishes the port, test while it does, or with --host FACTS.json, written by sluice facts --json then; without published, packets to the host itself are meant",
+	expect.UnknownHost:  "--host FACTS.json describes the host; sluice facts --json writes it there",
+	expect.NotPublished: "if another tool publishes the port, test while it does, or with --host FACTS.json that sluice facts --json wrote then; without published, the expectation is about packets to the host itself",
 }
 
 func reportTests(cmd *cobra.Command, file string, results []expect.Result) error {
@@ -158,7 +156,7 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 	switch {
 	case len(results) == 0:
 		if !optionsOf(cmd).json {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s expects nothing\nhint: write under expect what must hold, such as - deny ssh from not office\n", fileName(file))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s has no expectations\nhint: list under expect what must hold, such as - deny ssh from not office\n", fileName(file))
 		}
 	case failing > 0 && optionsOf(cmd).json:
 		return command.ErrFound
@@ -166,7 +164,7 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 		return command.Found(fmt.Sprintf("%s of %s in %s", oneFails(failing), english.Plural(len(results), "expectation"), fileName(file)))
 	case optionsOf(cmd).json:
 	case unjudged > 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and of %d nothing was judged\n", english.Plural(len(results), "expectation"), fileName(file), unjudged)
+		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and %d could not be judged\n", english.Plural(len(results), "expectation"), fileName(file), unjudged)
 	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", oneHolds(len(results)), fileName(file))
 	}

@@ -21,23 +21,23 @@ func newTop() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show what the host does with its packets",
-		Long: `Shows packets and bytes by verdict and by line of the policy, new connections a second,
-use of the connection table, who and which countries have most of it, what the kernel
-drops and why, and what share of each processor goes to receiving packets. Without a
-policy of Sluice it shows all but the lines. It changes nothing.
+		Long: `Shows packets and bytes by verdict and by line of the policy, new connections a second, use of the
+connection table, which sources and countries use most of it, what the kernel drops and why, and
+how much of each processor receiving packets takes. Without a policy of Sluice it shows everything
+but the lines. It changes nothing.
 
-Lines count the packets that come to them: of a connection that is let in, the first.
-New connections are counted by the kernel's own messages of them, drops by a BPF program
-at the place where the kernel gives a packet up. Sources are counted by reading the
-connection table, as often as takes 2 % of one processor at most; it is said when.
+Lines count the packets that reach them: of an allowed connection, the first. New connections are
+counted by the kernel's own events, drops by a BPF program where the kernel drops a packet.
+Sources are counted by reading the connection table, as often as 2 % of one processor allows; the
+time of the last reading is shown.
 
-On a terminal it is one screen: tab goes to the next table, s sorts by the next column, /
-shows rows alone that have a text in them, p lets it stand still, enter explains a row by a
-packet, and q ends it. Elsewhere each look is printed.
+On a terminal it is one screen: tab goes to the next table, s sorts by the next column, / filters
+rows by a text, p pauses, enter explains a row by an example packet, and q quits. Elsewhere each
+reading is printed.
 
-With an agent its readers may look. --json has all, a value for each look.
+Through an agent its readers may use it. --json prints everything, a value for each reading.
 
-Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
+Exit status: 0 shown, or stopped; 2 bad use, or it could not be read.`,
 		Example: "  sluice top\n  sluice top --once --interval 10s\n  sluice top --once --json | jq '.lines[] | select(.verdict == \"drop\")'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,8 +58,8 @@ Exit status: 0 shown, or it was stopped, 2 bad use, or it could not be read.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&q.Once, "once", false, "look once")
-	command.AddTime(flags, "interval", 2*time.Second, "look every `TIME`")
+	flags.BoolVar(&q.Once, "once", false, "print one reading")
+	command.AddTime(flags, "interval", 2*time.Second, "read every `TIME`")
 	return cmd
 }
 
@@ -101,7 +101,7 @@ func printTop(w io.Writer, t *engine.Top) {
 			fmt.Fprintln(w, row)
 		}
 		if more := len(table.rows) - topOnceRows; more > 0 {
-			fmt.Fprintf(w, "and %d more: --json has them\n", more)
+			fmt.Fprintf(w, "and %d more: --json shows them\n", more)
 		}
 	}
 	if len(t.Missing) > 0 {

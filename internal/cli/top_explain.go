@@ -46,11 +46,11 @@ func explainTop(ctx context.Context, h door, r topRow) (string, error) {
 }
 
 func explainTopLine(ctx context.Context, w io.Writer, h door, l engine.TopLine) error {
-	fmt.Fprintf(w, "%s\nin %s: %s and %s since it was loaded first, %s pkt/s and %s/s\n\n", lineText(l), l.Section,
+	fmt.Fprintf(w, "%s\nin %s: %s and %s since it was first loaded, %s pkt/s and %s/s\n\n", lineText(l), l.Section,
 		english.Plural(l.Packets, "packet"), english.Plural(l.Bytes, "byte"), short(l.PacketRate), bytesShort(l.ByteRate))
 	switch {
 	case l.Origin.Line == 0:
-		fmt.Fprintln(w, "It is not written in the policy and holds all the same.")
+		fmt.Fprintln(w, "The policy does not state it; it always holds.")
 		return nil
 	case l.Verdict == "":
 		fmt.Fprintln(w, "It decides nothing: the packet goes on to the lines of its section.")
@@ -61,7 +61,7 @@ func explainTopLine(ctx context.Context, w io.Writer, h door, l engine.TopLine) 
 		return err
 	}
 	if example == nil {
-		fmt.Fprintln(w, "No packet that begins a connection was found that it decides on: lines before it do on all.")
+		fmt.Fprintln(w, "It decides on no packet that begins a connection: earlier lines decide on all of them.")
 		return nil
 	}
 	fmt.Fprintln(w, "A packet that it decides on:")
@@ -136,7 +136,7 @@ func explainTopSource(ctx context.Context, w io.Writer, h door, s engine.TopSour
 		return nil
 	}
 	e := out.List[0]
-	fmt.Fprintln(w, "\nA packet that begins the first of them, now:")
+	fmt.Fprintln(w, "\nA packet that would begin the first of them now:")
 	return explainTopPacket(ctx, w, h, explain.Question{
 		Protocol: e.Protocol, Source: e.Source.Addr().String(), Destination: e.To.Addr().String(), SourcePort: numberText(e.Source.Port()), Port: numberText(e.To.Port()),
 	})
@@ -176,7 +176,7 @@ func explainTopDrop(ctx context.Context, w io.Writer, h door, d engine.TopDrop) 
 func explainTopPacket(ctx context.Context, w io.Writer, h door, q explain.Question) error {
 	e, err := h.Explain(ctx, engine.Explaining{Question: q, Words: packetFlags})
 	if errors.Is(err, apply.ErrNoPolicy) {
-		fmt.Fprintln(w, "no policy of Sluice runs that could be asked")
+		fmt.Fprintln(w, "no policy of Sluice runs")
 		return nil
 	}
 	if err != nil {

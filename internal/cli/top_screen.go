@@ -49,7 +49,7 @@ func showTopScreen(ctx context.Context, cmd *cobra.Command, q engine.TopQuestion
 	}
 	terminal, err := openTerminal()
 	if err != nil {
-		return fmt.Errorf("draw on the terminal: %w\nhint: --once prints one look", err)
+		return fmt.Errorf("draw on the terminal: %w\nhint: --once prints one reading", err)
 	}
 	s := topScreen{
 		terminal: terminal, view: topView{of: command.Netns(cmd)}, looks: make(chan *engine.Top), answers: make(chan topAnswer, 1), words: hinted(cmd),
@@ -168,7 +168,7 @@ func (s *topScreen) ask(ctx context.Context, r *topRow) {
 	if r == nil {
 		return
 	}
-	to := &topDetail{lines: []string{"asking …"}}
+	to := &topDetail{lines: []string{"reading …"}}
 	s.view.detail = to
 	ctx, s.cancel = context.WithCancel(ctx)
 	go func() {

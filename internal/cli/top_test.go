@@ -57,7 +57,7 @@ func TestTopOfManyAndHostile(t *testing.T) {
 	if strings.ContainsAny(text, "\x1b\r\t\u202e") {
 		t.Errorf("it steers the terminal: %q", text)
 	}
-	for _, want := range []string{"and 80 more: --json has them", `drop \u001b[2J`, "and 61 more"} {
+	for _, want := range []string{"and 80 more: --json shows them", `drop \u001b[2J`, "and 61 more"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -196,7 +196,7 @@ func (v *topView) screen(width, height int) [][]topSpan {
 	}
 	look := v.shown()
 	if look == nil {
-		put(plainMark, cutTo("looking, for the first time …", width))
+		put(plainMark, cutTo("reading for the first time …", width))
 		return rows
 	}
 	head := topHead(look, width)

@@ -14,18 +14,17 @@ import (
 func newUnban() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unban [ADDRESS|PREFIX|RANGE|COUNTRY|-]...",
-		Short: "Lift bans that came by command or from limits",
-		Long: `Lifts the bans of the given addresses, prefixes and ranges, and all bans that lie
-within one of them; "sluice unban 0.0.0.0/0 ::/0" lifts every one. Bans that a
-limit of the policy made ("then ban") are lifted too. Of a banned prefix or
-country no part can be lifted. What the policy itself bans is not touched, nor what
-the fleet of the host bans: "sluice-controller unban" lifts that. A host that has left
-its fleet keeps its bans until their time is up, and lifts them as any other.
+		Short: "Lift bans made by command or by limits",
+		Long: `Lifts the bans of the given addresses, prefixes and ranges, and all bans within them; "sluice
+unban 0.0.0.0/0 ::/0" lifts every one. This includes bans made by a limit of the policy ("then
+ban"). You cannot lift a part of a banned prefix or country. Bans written in the policy stay, and
+so do bans of the host's fleet: "sluice-controller unban" lifts those. A host that has left its
+fleet keeps the fleet's bans until their time is up, and can lift them like its own.
 ` + banInputHelp + `
 ` + filesHelp + `
 
-Exit status: 0 lifted, 1 some of it or all was not banned, or the fleet bans it, and the
-rest is lifted, 2 bad use, or it failed.`,
+Exit status: 0 lifted, 1 some or all of it was not banned, or the fleet bans it, and the rest is
+lifted, 2 bad use, or it failed.`,
 		Example: `  sluice unban 203.0.113.7
   sluice unban 0.0.0.0/0 ::/0`,
 		Args:              cobra.ArbitraryArgs,
@@ -71,7 +70,7 @@ func notBannedText(out *apply.Banned) string {
 		fmt.Fprintf(&b, "not banned: %s\n", text)
 	}
 	if n := len(out.OfFleet); n > 0 {
-		fmt.Fprintf(&b, "banned by the fleet, which lifts it: %s\nhint: on a controller, sluice-controller unban %s\n", english.Few(out.OfFleet, shownRefusals), out.OfFleet[0])
+		fmt.Fprintf(&b, "banned by the fleet: %s\nhint: lift it on a controller by sluice-controller unban %s\n", english.Few(out.OfFleet, shownRefusals), out.OfFleet[0])
 	}
 	return strings.TrimRight(b.String(), "\n")
 }

@@ -22,47 +22,43 @@ func newVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [FILE]",
 		Short: "Prove that the kernel does what the policy says, for every packet",
-		Long: `Reads rules and the contents of all sets back from the kernel, makes a program of
-them, and proves that it treats every packet as the policy means: verdict,
-rewriting, tracking, counters, logs and limits. Where it does not, it names the
-packets, with one of them as a witness and what decides on both sides. Without
-FILE the policy is that of the generation that runs, as it was when it was
-applied; with FILE it is that file, with lists and countries as they are now.
+		Long: `Reads the rules and all sets back from the kernel, makes a program of them, and proves that it
+treats every packet as the policy says: verdict, rewriting, tracking, counters, logs and limits.
+If it does not, it shows the packets, with an example and what decides on both sides. Without
+FILE the policy is the running generation as it was applied; with FILE it is that file, with lists
+and countries as they are now.
 
-Nothing is tried out: the rules of both sides are followed for all values of all
-fields at once. So a rule that another one makes needless is no difference
-(sluice status names it), and one that opens a single port for one address is.
-A rule or a statement whose meaning is not known is named, and nothing is proved
-then. What commands and limits ban at the moment is no difference from the policy;
+Nothing is tried out: the rules of both sides are evaluated for all values of all fields at once.
+So a redundant rule is no difference (sluice status reports it), and a rule that opens a single
+port for one address is. If the meaning of a rule or statement is unknown, it is listed, and
+nothing is proved. What commands and limits ban at the moment is no difference from the policy;
 that bans by command are in force is proved too.
 
-Packets that do not occur are left out: ICMP within IPv6 and ICMPv6 within IPv4, and
-those of established flows from or to addresses that the policy bans, since apply
-deletes these flows.
+Packets that do not occur are left out: ICMP within IPv6, ICMPv6 within IPv4, and packets of
+established flows from or to addresses that the policy bans, since apply deletes these flows.
 
-Base chains of other tools that can drop what the policy allows, or rewrite it, or let
-pass what it refuses, are listed: of them nothing is proved. They make the exit status
-1, unless --own is given. Chains that only have connections expected, or set helpers or
-time-outs of connection tracking, are listed and no more.
+Base chains of other tools that can drop what the policy allows, rewrite it, or accept what it
+refuses are listed; nothing is proved about them. They make the exit status 1, unless you give
+--own. Chains that only set expectations, helpers or timeouts of connection tracking are listed
+without that.
 
-What is attached beside rules is listed as well: programs and filters at XDP, tc and
-tcx, which may redirect packets past every rule, and services of IPVS, which go past
-forward, with exit status 1; programs at netfilter hooks, which may drop, and functions
-of modules there. Where the kernel does not tell of which network namespace a program
-at a netfilter hook is, that is said, and no more.
+Other hooks are listed as well: programs and filters at XDP, tc and tcx, which may redirect packets
+past every rule, and IPVS services, which bypass forward, both with exit status 1; programs at
+netfilter hooks, which may drop, and functions of modules there. If the kernel does not show the
+network namespace of a program at a netfilter hook, that is noted without changing the status.
 
-"sluice apply" does the same by itself after each load.
+"sluice apply" does the same after each load.
 ` + policyHelp + `
 
-Exit status: 0 proved; 1 there is a difference, something that is not proved, or the
-closed policy of a restore that failed; 2 bad use, or it could not be read.`,
+Exit status: 0 proved; 1 a difference, something not proved, or the closed policy of a failed
+restore; 2 bad use, or it could not be read.`,
 		Example: `  sluice verify
   sluice verify /etc/sluice/policy.yaml
   sluice verify --own --json --netns customer7`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: onHost(runVerify),
 	}
-	cmd.Flags().Bool("own", false, "take no account of other tools' chains")
+	cmd.Flags().Bool("own", false, "ignore chains of other tools")
 	addWait(cmd)
 	return cmd
 }
@@ -89,7 +85,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		name = "the policy"
 	}
 	if v.Closed {
-		fmt.Fprintf(w, "%s       the confirmed policy could not be restored, so the closed policy runs (generation %d): only ssh comes in\n", command.Paint(w, "31", "closed"), v.Generation)
+		fmt.Fprintf(w, "%s       the confirmed policy could not be restored, so the closed policy runs (generation %d): only ssh is allowed\n", command.Paint(w, "31", "closed"), v.Generation)
 		fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 	}
 	switch {
@@ -109,7 +105,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		printUnread(w, u)
 	}
 	for _, text := range v.Opaque {
-		fmt.Fprintf(w, "%s      nobody can decide: %s\n", command.Paint(w, "33", "opaque"), text)
+		fmt.Fprintf(w, "%s      undecidable: %s\n", command.Paint(w, "33", "opaque"), text)
 	}
 	for i, e := range v.Strange {
 		if i == mostStrange {
@@ -129,16 +125,16 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		fmt.Fprintf(w, "%s       %s\n", command.Paint(w, "31", "grace"), apply.DescribeDifference(d))
 	}
 	if v.Grace > 0 && len(v.Longer) == 0 {
-		fmt.Fprintf(w, "grace        %s: what is proved is what holds then\n", graceText(v.Grace))
+		fmt.Fprintf(w, "grace        %s: the proof is for after that time\n", graceText(v.Grace))
 	}
 	if v.Banned > 0 {
-		fmt.Fprintf(w, "banned       %s by command at the moment, which is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
+		fmt.Fprintf(w, "banned       %s by command now; that is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
 	}
 	if v.Proved && v.Form > 0 {
 		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", english.Plural(v.Form, "place"), here)
 	}
 	for _, u := range v.Unasked {
-		fmt.Fprintf(w, "note         set %s holds what no command banned: %s; no rule asks it, and the next ban takes it out\n", u.Set, unaskedText(u))
+		fmt.Fprintf(w, "note         set %s contains what no command banned: %s; no rule looks it up, and the next ban removes it\n", u.Set, unaskedText(u))
 	}
 	for _, c := range v.Unproved {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s\n",
@@ -160,9 +156,9 @@ const mostStrange = 10
 func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
 	why := "no policy runs"
 	if v.Generation != 0 {
-		why = fmt.Sprintf("generation %d should run, but its rules are gone: somebody took them away", v.Generation)
+		why = fmt.Sprintf("generation %d should run, but somebody removed its rules", v.Generation)
 	}
-	fmt.Fprintf(w, "%s nothing of Sluice's is loaded here; %s\n", command.Paint(w, "31", "not proved:"), why)
+	fmt.Fprintf(w, "%s no rules of Sluice are loaded here; %s\n", command.Paint(w, "31", "not proved:"), why)
 	switch {
 	case v.Boot != 0:
 		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
@@ -189,13 +185,13 @@ func notProvedText(v *apply.Verified, name string) string {
 		found = append(found, english.Plural(n, "thing")+" in the kernel whose meaning is not known")
 	}
 	if len(v.Opaque) > 0 {
-		found = append(found, "conditions that nobody can decide")
+		found = append(found, "conditions that cannot be decided")
 	}
 	if n := len(v.Strange); n > 0 {
 		found = append(found, english.Plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
 	}
 	if len(v.Host.Moved)+len(v.Host.Fixed) > 0 {
-		found = append(found, "the host is not what the rules take it for")
+		found = append(found, "the host is not as the rules assume")
 	}
 	if len(v.Bans) > 0 {
 		found = append(found, "bans by command that are not in force as they should be")
@@ -204,7 +200,7 @@ func notProvedText(v *apply.Verified, name string) string {
 		found = append(found, "exceptions by command that are not in force as they should be")
 	}
 	if len(v.Longer) > 0 {
-		found = append(found, "connections that nobody knows pass for longer than the policy says")
+		found = append(found, "unknown connections pass for longer than the policy says")
 	}
 	return strings.Join(found, "; ")
 }

@@ -12,8 +12,8 @@ import (
 func newWatch() *cobra.Command {
 	return &cobra.Command{
 		Use:    "watch TOKEN",
-		Short:  "Wait for a confirmation, and go back without it",
-		Long:   "Started by apply --confirm; it ends with the confirmation, or brings back what was before.\n\nExit status: 0 done, 2 it failed.",
+		Short:  "Wait for confirmation, or roll back",
+		Long:   "Started by apply --confirm; it ends when the policy is confirmed, or rolls it back.\n\nExit status: 0 done, 2 it failed.",
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,16 +21,16 @@ func newWork() *cobra.Command {
 	return &cobra.Command{
 		Use:   "work",
 		Short: "Do one operation for the agent",
-		Long: `Started by the agent, with what to do on standard input. What it tells and what came
-of it go to standard output, a line of JSON each.
+		Long: `Started by the agent, with the operation on standard input. Progress and result go to standard
+output, a line of JSON each.
 
-Exit status: 0 answered, 2 it was given nothing to do.`,
+Exit status: 0 answered, 2 there was nothing to do.`,
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var o work.Order
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&o); err != nil {
-				return fmt.Errorf("read what is to be done: %w", err)
+				return fmt.Errorf("read the operation: %w", err)
 			}
 			if err := o.Bound(); err != nil {
 				return err

@@ -198,9 +198,9 @@ func (s *Seen) shortened() (out []Setting) {
 
 // sizeText is how large an entry is, and what the table takes.
 func (t *Table) sizeText() string {
-	how := "from the kernel's slab"
+	how := "from /proc/slabinfo"
 	if !t.Measured {
-		how = "assumed, because /proc/slabinfo could not be read"
+		how = "the usual size, since /proc/slabinfo could not be read"
 	}
 	return fmt.Sprintf("%d bytes an entry with its extensions, %s: the table takes %s now, at most %s", t.EntryBytes, how,
 		bytesText(t.memory(t.Entries, t.Buckets)), bytesText(t.memory(t.Most, t.Buckets)))

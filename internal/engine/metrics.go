@@ -225,7 +225,7 @@ func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching,
 	for _, kind := range apply.FindingKinds {
 		f.add(findings, float64(kinds[kind]), "kind", string(kind))
 	}
-	f.gauge("trial_waiting", "Whether a policy waits for its confirmation.", truth(now.Pending != nil))
+	f.gauge("trial_waiting", "Whether a policy waits for confirmation.", truth(now.Pending != nil))
 	back := f.family(exposition.Gauge, "trial_back_timestamp_seconds", "When that policy goes back unless it is confirmed.")
 	if now.Pending != nil {
 		f.add(back, seconds(time.Now().Add(now.Pending.Left())))

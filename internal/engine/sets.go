@@ -42,7 +42,7 @@ type LivingSet struct {
 	At     string     `json:"at,omitempty"` // its place in the policy, file:line
 	Policy []string   `json:"policy"`       // what the policy itself has in it
 	Added  []SetEntry `json:"added"`        // by commands
-	Gone   bool       `json:"gone"`         // the policy that runs has no living set of that name
+	Gone   bool       `json:"gone"`         // the running policy has no living set of that name
 }
 
 // SetEntry is what a command added, and whether the set has it.
@@ -51,7 +51,7 @@ type SetEntry struct {
 	InForce bool `json:"in-force"`
 }
 
-// NoLivingSetError says that the policy that runs has no living set of a name.
+// NoLivingSetError says that the running policy has no living set of a name.
 type NoLivingSetError struct {
 	Set    string
 	Exists bool     // as a set that is not living

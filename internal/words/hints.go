@@ -61,26 +61,26 @@ const reportIt = "this is a bug in Sluice, not in the policy: please report it w
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
 func hintOf(err error, here string) string {
 	if err == shadow.ErrRuns { //nolint:errorlint // as below
-		return "it ends by itself; Ctrl-C ends it where it was started"
+		return "wait until it ends, or stop it by Ctrl-C where it was started"
 	}
 	if err == engine.ErrNoPublisher { //nolint:errorlint // as below
 		return "give --from with a file or URL, or with a publisher: dbip, registries"
 	}
 	if err == engine.ErrNotKept { //nolint:errorlint // as below
-		return "the agent keeps it, from when it runs: systemctl enable --now sluice-agent.service; sluice log --follow" + here + " shows what comes"
+		return "the agent keeps the log while it runs: systemctl enable --now sluice-agent.service; sluice log --follow" + here + " shows new packets"
 	}
 	if err == apply.ErrUnmanaged { //nolint:errorlint // as below
-		return "sluice agent enrol makes it one of a fleet"
+		return "sluice agent enrol makes it part of a fleet"
 	}
 	if err == engine.ErrNoEvents { //nolint:errorlint // as below
-		return "sysctl -w net.netfilter.nf_conntrack_events=1 has it tell, of entries that are made from then on"
+		return "sysctl -w net.netfilter.nf_conntrack_events=1 turns events on, for entries made from then on"
 	}
 	if err == engine.ErrMeaningLate { //nolint:errorlint // as below
-		return " (before an apply, sluice plan takes the time that it needs)"
+		return " (before an apply, sluice plan has no such limit)"
 	}
 	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
 	case engine.UnboundedError:
-		return "exceptions: {who: [...], longest: 8h} in the policy says who may be let in by others, and for how long"
+		return "set in the policy who may be allowed by others, and for how long: exceptions: {who: [...], longest: 8h}"
 	case *engine.FactsError:
 		if e.Err != nil {
 			return "write them there with sluice facts --json"
@@ -90,7 +90,7 @@ func hintOf(err error, here string) string {
 		return e.Hint(here)
 	case *engine.LiveError:
 		if errors.Is(e, fs.ErrPermission) && !errors.Is(e, trace.ErrQuestion) {
-			return "it needs root"
+			return "run it as root"
 		}
 	case *engine.NoListError:
 		if len(e.Known) == 0 {
@@ -99,19 +99,19 @@ func hintOf(err error, here string) string {
 		return "it has: " + strings.Join(e.Known, ", ")
 	case *engine.SignedListError:
 		if e.Live {
-			return "sluice-controller lists says how it is, and lists refresh has it asked for at once"
+			return "see sluice-controller lists; sluice-controller lists refresh downloads it at once"
 		}
-		return "sluice-controller sign takes what its server has now into the next bundle; with refresh: TIME in the policy hosts ask by themselves"
+		return "sluice-controller sign puts its current contents into the next bundle; with refresh: TIME in the policy hosts download it themselves"
 	case *engine.NoLivingSetError:
 		return livingHint(e)
 	case *engine.FleetAllowsError:
 		return "on a controller, sluice-controller disallow " + e.What
 	case *engine.NotAllowedError:
-		return fmt.Sprintf("sluice allows%s lists who is", here)
+		return fmt.Sprintf("sluice allows%s lists exceptions", here)
 	case *engine.OldGenerationError:
 		return fmt.Sprintf("sluice apply%s %s", here, e.Generation.Policy)
 	case *engine.OthersChangedError:
-		return fmt.Sprintf("sluice apply%s %s takes all of it", here, e.Generation.Policy)
+		return fmt.Sprintf("sluice apply%s %s applies everything", here, e.Generation.Policy)
 	case *policy.Error:
 		return PolicyRemedy(e.Remedy)
 	case *geo.UnreadableError:
@@ -122,29 +122,29 @@ func hintOf(err error, here string) string {
 	case *geo.InUseError:
 		return "--force replaces what cannot be read"
 	case *geo.ShrunkError:
-		return "a file that was cut off looks like this; if it is meant, for another publisher counts differently, give --force"
+		return "a truncated file looks like this; if it is right, since another publisher counts differently, give --force"
 	case *lists.SizeError:
-		return "--force takes it all the same, where the list is right"
+		return "if the list is right, --force accepts it"
 	case *lists.StaleError:
 		if refused := (*lists.SizeError)(nil); errors.As(e.Err, &refused) {
-			return "sluice refresh --force takes it all the same, where the list is right"
+			return "if the list is right, sluice refresh --force accepts it"
 		}
 	case *optimize.UnknownPassError:
 		if e.Nearest == "" {
 			return "sluice compile --explain lists the passes"
 		}
 	case shadow.UntrackedError:
-		return "give --start-tracking where that is fine; it ends with the shadow"
+		return "if that is fine, give --start-tracking; it ends with the shadow"
 	case *expect.UnprovableError:
-		return "a test of fewer expectations at a time may be possible; apply --no-expect asks for none"
+		return "test fewer expectations at a time; apply --no-expect proves none"
 	case *apply.ManagedError:
-		return fmt.Sprintf("change the policy of the fleet; --detach applies this one all the same, and sluice agent attach%s goes back to the fleet's", here)
+		return fmt.Sprintf("change the policy of the fleet; --detach applies this one anyway, and sluice agent attach%s goes back to the fleet's", here)
 	case *apply.BusyError:
 		return "wait for it, or raise --wait"
 	case *engine.TooMuchError:
-		return "ask about less, with --hook, --service, --from or --to"
+		return "narrow the query by --hook, --service, --from or --to"
 	case *engine.ClosedAskedError:
-		return "name a FILE to ask about that one"
+		return "give a FILE"
 	case *apply.ClosedRunsError:
 		return fmt.Sprintf("apply a policy, or sluice rollback%s to a generation of sluice history%s", here, here)
 	case *apply.ClosedError:
@@ -153,31 +153,31 @@ func hintOf(err error, here string) string {
 		}
 		return fmt.Sprintf("apply a policy, or sluice rollback%s to a generation of sluice history%s", here, here)
 	case *apply.LeftError:
-		return fmt.Sprintf("sluice status%s says what runs; apply the policy again to write it anew", here)
+		return fmt.Sprintf("sluice status%s shows what runs; apply the policy again to write it again", here)
 	case *apply.UnreadableError:
-		return "apply the policy again, which writes it anew"
+		return "apply the policy again, which writes it again"
 	case interface{ OfSluice() }: // and not of the policy
 		return reportIt
 	case *apply.DisprovedError:
-		return reportIt + "; --no-verify loads it all the same"
+		return reportIt + "; --no-verify loads it anyway"
 	case *apply.LockOutError:
 		what := "allow the tunnel's own packets"
 		if e.BySSH() {
 			what = "allow ssh from there"
 		}
-		return what + ", or give --force, which takes the policy back unless it is confirmed in time"
+		return what + ", or give --force, which rolls back unless you confirm in time"
 	case *apply.MemoryError:
-		return "--force loads it all the same"
+		return "--force loads it anyway"
 	case *apply.TuningMemoryError:
-		return "--force sets it all the same"
+		return "--force sets it anyway"
 	case *apply.ShrinkError:
-		return fmt.Sprintf("sluice conntrack delete%s ends entries, and others end by themselves", here)
+		return fmt.Sprintf("sluice conntrack delete%s deletes entries; others expire", here)
 	case *apply.SetByPolicyError:
 		return "change it there, and apply the policy"
 	case *apply.WaitingError:
-		return "give --confirm to try this one too, or --no-confirm to keep this one for good"
+		return "give --confirm to apply this one on trial too, or --no-confirm to keep it at once"
 	case *apply.UndurableError:
-		return fmt.Sprintf("sluice confirm%s again when the disk takes it", here)
+		return fmt.Sprintf("sluice confirm%s again when the disk has room", here)
 	case *apply.NewerError:
 		return "use the sluice that wrote it, or a newer one"
 	case *apply.MissingError:
@@ -193,7 +193,7 @@ func hintOf(err error, here string) string {
 func PolicyRemedy(r policy.Remedy) string { return policyRemedies[r] }
 
 var policyRemedies = map[policy.Remedy]string{
-	policy.SeeCountries:    "\"sluice geo list\" shows what the country data have",
+	policy.SeeCountries:    "\"sluice geo list\" lists the countries in the data",
 	policy.RenewCountries:  "run sluice geo update again, or remove the file to go back to the built-in data",
 	policy.ReadCountries:   "run it as root, or give --state-dir with a directory that you can read",
 	policy.SeeFindingCodes: "sluice lint --list shows the codes",
@@ -219,16 +219,16 @@ var remedies = map[apply.Remedy]string{
 	apply.ApplyUnconfirmedOrRemove: "apply with --no-confirm, or sluice remove{here} first",
 	apply.NamePolicy:               "sluice apply loads one, sluice verify FILE names the one to compare with",
 	apply.NamePolicyOrReplace:      "sluice verify FILE names the policy to compare with; apply a policy, or sluice remove{here}",
-	apply.SeeRunning:               "sluice status{here} says what runs",
-	apply.SeeKernel:                "sluice status{here} says what the kernel holds; sluice restore{here} loads the last confirmed policy, sluice remove{here} takes everything away",
+	apply.SeeRunning:               "sluice status{here} shows what runs",
+	apply.SeeKernel:                "sluice status{here} shows what the kernel holds; sluice restore{here} loads the last confirmed policy, sluice remove{here} removes everything",
 	apply.SeeHistory:               "sluice history{here} lists those that are kept",
 	apply.SeeOthers:                "sluice history{here} lists the others",
-	apply.SeeHistoryOrRemove:       "sluice history{here} lists generations, sluice remove{here} takes everything away",
-	apply.GoTo:                     "sluice rollback{here} {generation} goes to the newest one before it that is kept",
-	apply.ForceBack:                "--force goes back without asking whether it locks you out",
-	apply.Remove:                   "sluice remove{here} takes everything away",
+	apply.SeeHistoryOrRemove:       "sluice history{here} lists generations, sluice remove{here} removes everything",
+	apply.GoTo:                     "sluice rollback{here} {generation} goes to the newest kept generation before it",
+	apply.ForceBack:                "--force goes back without checking for a lock-out",
+	apply.Remove:                   "sluice remove{here} removes everything",
 	apply.RestoreConfirmed:         "sluice restore{here} loads the confirmed policy",
-	apply.GoBackUnconfirmed:        "sluice rollback{here} --no-confirm goes there without a trial",
+	apply.GoBackUnconfirmed:        "sluice rollback{here} --no-confirm goes back without a trial",
 	apply.DoAgain:                  "do it again",
 	apply.RefreshAgain:             "sluice refresh{here} again",
 	apply.ConfirmFirst:             "sluice confirm{here} keeps it",
@@ -236,11 +236,11 @@ var remedies = map[apply.Remedy]string{
 	apply.SmallerSets:              "smaller sets",
 	apply.LeaveSysctl:              "{name} belongs to the whole machine and cannot be set in a network namespace",
 	apply.KeepForced:               "; --no-confirm keeps it",
-	apply.SyncOnceUp:               "; sluice sync brings it in once it is up",
+	apply.SyncOnceUp:               "; sluice sync adds it once it is up",
 	apply.ForceBan:                 " (--force bans it)",
-	apply.ForceWideBan:             " (--force bans a prefix of /7 or shorter, of IPv6 /15)",
-	apply.MeasureAnew:              "; sluice-lab bench calibrate measures anew",
-	apply.MeasureAnewOrForget:      "; \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice",
+	apply.ForceWideBan:             " (--force bans prefixes of /7 or shorter, /15 for IPv6)",
+	apply.MeasureAnew:              "; sluice-lab bench calibrate measures again",
+	apply.MeasureAnewOrForget:      "; \"sluice-lab bench calibrate\" measures again, \"sluice-lab bench calibrate --remove\" goes back to the built-in figures",
 	apply.ReplaceMeasured:          "; remove it, or run sluice-lab bench calibrate again",
 }
 
@@ -252,7 +252,7 @@ var DropFlags = map[string]string{"source": "--src", "reason": "--reason"}
 
 // livingHint is how a command can edit the set after all.
 func livingHint(e *engine.NoLivingSetError) string {
-	const how = "write %[1]s: {living: true, addresses: […]} into the policy, and apply it"
+	const how = "add %[1]s: {living: true, addresses: […]} to the policy, and apply it"
 	switch name := nearest.Of(e.Set, e.Known); {
 	case e.Exists:
 		return fmt.Sprintf(how, e.Set)

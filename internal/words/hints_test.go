@@ -31,7 +31,7 @@ func TestHinted(t *testing.T) {
 		{fmt.Errorf("read: %w", missing), "read: there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept"},
 		{fmt.Errorf("%w\n  nothing changed", missing), "there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n  nothing changed"},
 		{errors.Join(missing, &apply.MemoryError{Need: 1, Available: 2}), "there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +
-			"this policy takes about 1 byte of kernel memory while it is loaded, of 2 bytes that are free\n  nothing changed\n  hint: --force loads it all the same"},
+			"this policy takes about 1 byte of kernel memory while it is loaded, of 2 bytes that are free\n  nothing changed\n  hint: --force loads it anyway"},
 		{fmt.Errorf("judge: %w", &query.FaultError{Policy: "p.yaml"}), "judge: trust neither answer: of one packet the proof says that it is , and the policy p.yaml means that it is \n" +
 			fmt.Sprintf("packet:  %+v", packet.Packet{}) + "\n  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
 		{&explain.DiffersError{Says: "the packet is dropped"}, "trust neither answer: the compiled rules do otherwise: the packet is dropped\n" +
@@ -39,13 +39,13 @@ func TestHinted(t *testing.T) {
 		{&apply.ClosedError{Cause: missing, Ports: []uint16{22}}, "the confirmed policy cannot be loaded: there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +
 			"  the host is closed, with ssh open at port 22\n  hint: apply a policy, or sluice rollback --netns customer7 to a generation of sluice history --netns customer7"},
 		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Running, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
-			"  its rules run as they were loaded\n  the next boot loads it\n  hint: apply the policy again, which writes it anew"},
+			"  its rules run as they were loaded\n  the next boot loads it\n  hint: apply the policy again, which writes it again"},
 		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Foreign, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
-			"  rules of Sluice are loaded, and whether they are still its own cannot be told: sluice restore would close the host but for ssh\n  the next boot loads it\n  hint: apply the policy again, which writes it anew"},
-		{&apply.RemedyError{Err: errors.New("eth9 is missing"), Remedy: apply.SyncOnceUp}, "eth9 is missing; sluice sync brings it in once it is up"},
+			"  rules of Sluice are loaded, and whether they are still its own cannot be told: sluice restore would close the host but for ssh\n  the next boot loads it\n  hint: apply the policy again, which writes it again"},
+		{&apply.RemedyError{Err: errors.New("eth9 is missing"), Remedy: apply.SyncOnceUp}, "eth9 is missing; sluice sync adds it once it is up"},
 		{&geo.InUseError{Err: &geo.UnreadableError{Err: errors.New("damaged")}}, "damaged\n  hint: run sluice geo update again, or remove the file to go back to the built-in data\n  hint: --force replaces what cannot be read"},
 		{&lists.StaleError{Err: &lists.SizeError{List: "x", Text: "none left"}, Copied: time.Unix(0, 0)}, "x: none left; using the copy of " + time.Unix(0, 0).Format(time.DateTime) +
-			"\n  hint: sluice refresh --force takes it all the same, where the list is right"},
+			"\n  hint: if the list is right, sluice refresh --force accepts it"},
 		{policy.Errors{{Message: "nothing is known", Remedy: policy.NameOrGiveFacts}, {Message: "other"}}, (&policy.Error{Message: "nothing is known"}).Error() +
 			"\n  hint: name the interface, or compile with the facts of the host (sluice facts --json)\n" + (&policy.Error{Message: "other"}).Error()},
 	} {

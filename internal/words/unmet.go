@@ -11,12 +11,12 @@ import (
 
 // unmet is why a policy is not loaded of which expectations fail.
 func unmet(err *engine.UnmetError) string {
-	return failing(err.Failing) + "nothing was changed: the policy does not do what it is expected to do\nhint: fix the rules or the expectation; --no-expect applies the policy all the same"
+	return failing(err.Failing) + "nothing changed: the policy breaks its expectations\nhint: fix the rules or the expectation; --no-expect applies the policy anyway"
 }
 
 // unguarded is why a policy is not loaded that the host's guard does not let in.
 func unguarded(err *engine.GuardError) string {
-	return failing(err.Failing) + "nothing was changed: " + err.Error() + ", which hold for every policy of this host\nhint: fix the rules, or the lines there; no flag passes them over"
+	return failing(err.Failing) + "nothing changed: " + err.Error() + ", which hold for every policy of this host\nhint: fix the rules, or those lines; no flag overrides them"
 }
 
 func failing(list []expect.Result) string {

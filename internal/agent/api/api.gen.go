@@ -178,7 +178,7 @@ type AllowRequest struct {
 	// For seconds; until it is lifted unless given
 	For float64 `json:"for,omitempty"`
 
-	// OverBan before bans too
+	// OverBan also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
@@ -215,7 +215,7 @@ type Allows = []struct {
 	// Lifted the rules should not have it: a command was killed, or an older policy with it came back
 	Lifted bool `json:"lifted,omitempty"`
 
-	// OverBan it holds before bans too
+	// OverBan it holds also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
@@ -258,7 +258,7 @@ type BanRequest struct {
 	// Force also who is logged in over ssh
 	Force bool `json:"force,omitempty"`
 
-	// KeepLonger leave a ban of the same that holds longer as it is
+	// KeepLonger keep an existing ban that holds longer
 	KeepLonger bool `json:"keep-longer,omitempty"`
 }
 
@@ -282,7 +282,7 @@ type Building struct {
 	// Hits packets by counter, for order hits
 	Hits map[string]uint64 `json:"hits,omitempty"`
 
-	// NoExpect do not prove what the policy is expected to do
+	// NoExpect do not prove the expectations of the policy
 	NoExpect bool `json:"no-expect,omitempty"`
 
 	// Order by what rules are ordered that may change places: as those of the running policy unless given
@@ -303,7 +303,7 @@ type ChangeOptions struct {
 	// Confirm seconds after which it is taken back unless confirmed
 	Confirm float64 `json:"confirm,omitempty"`
 
-	// Cut delete the flows that the new policy refuses
+	// Cut end existing connections that the new policy refuses
 	Cut bool `json:"cut,omitempty"`
 
 	// Force also where it locks a peer out or takes too much memory
@@ -312,7 +312,7 @@ type ChangeOptions struct {
 	// Keep keep it at once, whatever waits and whoever is locked out
 	Keep bool `json:"keep,omitempty"`
 
-	// NoVerify do not read the rules back, and prove nothing
+	// NoVerify do not read the rules back or prove them
 	NoVerify bool `json:"no-verify,omitempty"`
 }
 
@@ -375,7 +375,7 @@ type Difference = backend.Difference
 
 // DisallowRequest defines model for DisallowRequest.
 type DisallowRequest struct {
-	// Force also where somebody who is logged in over ssh could not come back
+	// Force even if somebody who is logged in over ssh could not come back
 	Force bool `json:"force,omitempty"`
 
 	// Service as rules write it; all that it is let in to unless given
@@ -452,7 +452,7 @@ type Exception struct {
 	// Id of one of the fleet, its ID there
 	Id string `json:"id,omitempty"`
 
-	// OverBan it holds before bans too
+	// OverBan it holds also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
@@ -552,7 +552,7 @@ type LivingSets = []struct {
 	// At its place in the policy, file:line
 	At string `json:"at,omitempty"`
 
-	// Gone the policy that runs has no living set of that name
+	// Gone the running policy has no living set of that name
 	Gone bool   `json:"gone"`
 	Name string `json:"name"`
 
@@ -614,7 +614,7 @@ type PastBan = apply.PastBan
 // PastBans defines model for PastBans.
 type PastBans = []apply.PastBan
 
-// Pending A generation that waits for its confirmation.
+// Pending A generation that waits for confirmation.
 type Pending = apply.Pending
 
 // Plan What an apply would do, and what packets would pay.
@@ -790,7 +790,7 @@ type SetRequest struct {
 	// For seconds, of what is added; until it is removed unless given
 	For float64 `json:"for,omitempty"`
 
-	// Force also where somebody who is logged in over ssh could not come back
+	// Force even if somebody who is logged in over ssh could not come back
 	Force bool `json:"force,omitempty"`
 
 	// Set a living set of the policy that runs
@@ -1102,7 +1102,7 @@ type ServerInterface interface {
 	// Disallow Lift what lets an address in.
 	// (POST /v1/namespaces/{namespace}/allows/lift)
 	Disallow(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Apply Load a policy into the kernel, and take it back unless confirmed.
+	// Apply Load a policy, and roll it back unless confirmed.
 	// (POST /v1/namespaces/{namespace}/apply)
 	Apply(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Bans List what commands and limits ban, by address.
@@ -1120,7 +1120,7 @@ type ServerInterface interface {
 	// Check Find what is wrong with a policy, by its text and by this host. No list is downloaded.
 	// (POST /v1/namespaces/{namespace}/check)
 	Check(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Confirm Keep the policy that waits for its confirmation.
+	// Confirm Keep the policy that waits for confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// UndoCountries Go back to the country data that the last update replaced. Rules stay as they are.
@@ -1183,7 +1183,7 @@ type ServerInterface interface {
 	// Refresh Download the lists of the running policy and load what changed.
 	// (POST /v1/namespaces/{namespace}/refresh)
 	Refresh(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Remove Take everything of Sluice's out of the kernel.
+	// Remove Remove everything of Sluice from the kernel.
 	// (POST /v1/namespaces/{namespace}/remove)
 	Remove(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Restore Load the last confirmed policy, or close the host.

@@ -186,7 +186,7 @@ func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error 
 	ours := m.Report().State
 	onTrial := now.Pending && now.File == file && (ours == wire.StatePending || ours == wire.StateProved)
 	if now.Pending && !onTrial {
-		return fmt.Errorf("generation %d waits for its confirmation, and nothing else is applied meanwhile", now.Generation)
+		return fmt.Errorf("generation %d waits for confirmation, and nothing else is applied meanwhile", now.Generation)
 	}
 	if !onTrial && (ours == wire.StatePending || ours == wire.StateProved) && (now.File != file || now.Generation != atoi(m.Report().Generation)) {
 		m.back(ctx, errors.New("it was not confirmed in time, and taken back while no agent ran"))

@@ -15,7 +15,7 @@ func CostWords(c engine.CostsView) string {
 	case !c.Measured.IsZero():
 		return fmt.Sprintf("on this machine (measured %s)", c.Measured.Format(time.DateOnly))
 	case c.Elsewhere:
-		return "by the figures that come with Sluice"
+		return "by the figures built into Sluice"
 	}
-	return "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"
+	return "by the figures built into Sluice: `sluice-lab bench calibrate` measures this machine"
 }

@@ -14,9 +14,9 @@ func TestCostsWords(t *testing.T) {
 		costs engine.Costs
 		want  string
 	}{
-		{engine.Costs{}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
-		{engine.Costs{Ignored: "another kernel"}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
-		{engine.Costs{Elsewhere: true}, "by the figures that come with Sluice"},
+		{engine.Costs{}, "by the figures built into Sluice: `sluice-lab bench calibrate` measures this machine"},
+		{engine.Costs{Ignored: "another kernel"}, "by the figures built into Sluice: `sluice-lab bench calibrate` measures this machine"},
+		{engine.Costs{Elsewhere: true}, "by the figures built into Sluice"},
 		{engine.Costs{Figures: backend.Figures{Measured: at}}, "on this machine (measured 2026-11-21)"},
 		{engine.Costs{Figures: backend.Figures{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
 	} {

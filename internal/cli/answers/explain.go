@@ -22,13 +22,13 @@ var verdictStyles = map[policy.Action]string{policy.Allow: "1;32", policy.Drop: 
 // alwaysHolds says of a stage that decides without a line of the policy what it
 // lets through or refuses.
 var alwaysHolds = map[string]string{
-	"loopback": "what the host says to itself passes",
-	"needed":   "ICMP that the network cannot work without passes",
-	"state":    "packets of known connections pass, replies among them",
-	"held":     "guests are held to their own addresses",
-	"invalid":  "what belongs to no connection and opens none is dropped",
-	"answers":  "answers pass that no connection covers: those of DHCP, and of what bypasses tracking",
-	"open":     "a section that is left out is not policed",
+	"loopback": "traffic of the host to itself passes",
+	"needed":   "ICMP that the network needs to work passes",
+	"state":    "packets of known connections pass, including replies",
+	"held":     "guests may only use their own addresses",
+	"invalid":  "a packet that belongs to no connection and begins none is dropped",
+	"answers":  "replies without a connection pass: of DHCP, and of services that bypass tracking",
+	"open":     "a section that the policy does not have allows everything",
 }
 
 // Explained prints what a policy does with one packet, and why; with everyRule also rules that
@@ -48,7 +48,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	if v.Excerpt != nil {
 		quote(w, v.Excerpt)
 	} else if v.Stage != "routing" && v.Banned == "" {
-		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
+		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, always holds: "+alwaysHolds[v.Stage]))
 	}
 	if v.Live != nil {
 		printLiveAnswer(w, v.Live)
@@ -59,7 +59,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "What it passes"))
 	printSteps(w, v.Steps, everyRule)
 	if len(v.Sets) > 0 {
-		fmt.Fprintln(w, "\n"+command.Paint(w, "1", "Sets that were asked"))
+		fmt.Fprintln(w, "\n"+command.Paint(w, "1", "Sets looked up"))
 		for _, s := range v.Sets {
 			printSet(w, s)
 		}
@@ -80,9 +80,9 @@ func printEnd(w io.Writer, v *engine.Explained) {
 	case a == nil:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a && v.Banned != "":
-		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do what the policy says without the ban."))
+		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "Without the ban, the compiled rules do what the policy says."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
+			fmt.Fprintf(w, "With the ban they cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
 		}
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
@@ -90,7 +90,7 @@ func printEnd(w io.Writer, v *engine.Explained) {
 			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
 		}
 	default:
-		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")
+		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do something else")+": "+v.Program.Says+".")
 	}
 	if v.Live != nil {
 		printLive(w, v.Live)
@@ -183,10 +183,10 @@ func printSet(w io.Writer, s explain.Set) {
 			what = fmt.Sprintf("%s is %s in %s", e.Range, nameOfCountry(e.Country, e.Name), e.Data)
 		}
 		if len(e.Sets) > 1 {
-			what += ", by way of " + strings.Join(e.Sets[1:], ", ")
+			what += ", via " + strings.Join(e.Sets[1:], ", ")
 		}
 		if e.Out {
-			what += ", which is taken out"
+			what += ", which is excepted"
 		}
 		if e.URL != "" {
 			what += ", from " + e.URL

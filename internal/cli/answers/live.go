@@ -33,7 +33,7 @@ func printLiveAnswer(w io.Writer, v *engine.Live) {
 
 // printLive prints what the packet met in the loaded firewall.
 func printLive(w io.Writer, v *engine.Live) {
-	title := "What it meets in the loaded firewall"
+	title := "What it passes in the loaded firewall"
 	if v.State != "" {
 		title += fmt.Sprintf(", as a packet that is %s there", v.State)
 	}

@@ -31,15 +31,15 @@ type Query struct {
 func (q *Query) Add(cmd *cobra.Command) {
 	q.Called = QueryFlags
 	flags := cmd.Flags()
-	flags.BoolVar(&q.allowed, "allowed", false, "show what is allowed")
-	flags.BoolVar(&q.dropped, "dropped", false, "show what is dropped or rejected")
+	flags.BoolVar(&q.allowed, "allowed", false, "show only what is allowed")
+	flags.BoolVar(&q.dropped, "dropped", false, "show only what is dropped or rejected")
 	flags.StringVar(&q.Service, "service", "", "only packets of `SERVICE`")
 	flags.StringVar(&q.From, "from", "", "only packets from `WHO`")
 	flags.StringVar(&q.To, "to", "", "only packets to `WHO`")
 	flags.StringVar(&q.In, "in", "", "only packets that come in by `ZONE`")
 	flags.StringVar(&q.Out, "out", "", "only packets that go out by `ZONE`")
 	flags.StringVar(&q.Hook, "hook", "", "only packets of `HOOK`: input, forward or output")
-	flags.StringVar(&q.states, "state", "new", "`STATE` that connection tracking gives them: new, established, related, invalid, untracked, any")
+	flags.StringVar(&q.states, "state", "new", "only packets in this connection tracking `STATE`: new, established, related, invalid, untracked, any")
 	cmd.MarkFlagsMutuallyExclusive("allowed", "dropped")
 	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
 	command.Must(cmd.RegisterFlagCompletionFunc("state", command.Words("new", "established", "related", "invalid", "untracked", "any")))
@@ -50,7 +50,7 @@ func (q *Query) Read(cmd *cobra.Command) error {
 	// A shell variable that is not set must not ask about everybody.
 	for _, name := range []string{"service", "from", "to", "in", "out", "hook"} {
 		if f := cmd.Flags().Lookup(name); f.Changed && strings.TrimSpace(f.Value.String()) == "" {
-			return fmt.Errorf("--%s is empty\nhint: leave it out where anything is meant", name)
+			return fmt.Errorf("--%s is empty\nhint: omit it to mean anything", name)
 		}
 	}
 	var err error
@@ -60,7 +60,7 @@ func (q *Query) Read(cmd *cobra.Command) error {
 	switch q.Hook {
 	case "", "input", "forward", "output":
 	default:
-		return fmt.Errorf("--hook %q: unknown hook\nhint: there are input, forward and output", q.Hook)
+		return fmt.Errorf("--hook %q: unknown hook\nhint: use input, forward or output", q.Hook)
 	}
 	q.Verdicts = verdictsAsked(q.allowed, q.dropped)
 	return nil

@@ -24,7 +24,7 @@ func BanInput(cmd *cobra.Command, args []string) ([]bans.Named, error) {
 	for i, a := range args {
 		if a == "-" {
 			if slices.Contains(args[:i], "-") {
-				return nil, errors.New("standard input is named twice")
+				return nil, errors.New("standard input is given twice")
 			}
 			list, err := bans.ReadInput("standard input", in)
 			if err != nil {
@@ -40,7 +40,7 @@ func BanInput(cmd *cobra.Command, args []string) ([]bans.Named, error) {
 		out = append(out, n)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no address is given\nhint: name addresses, prefixes or ranges, or give them on standard input, one a line")
+		return nil, errors.New("no address given\nhint: name addresses, prefixes or ranges, or write them to standard input, one a line")
 	}
 	return out, nil
 }

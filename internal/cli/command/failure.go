@@ -117,7 +117,7 @@ func badUse(cmd *cobra.Command, text string) string {
 		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
 	}
 	if strings.HasPrefix(text, "flag needs an argument") {
-		return text + "\nhint: " + cmd.CommandPath() + " --help says what it takes"
+		return text + "\nhint: " + cmd.CommandPath() + " --help shows what it takes"
 	}
 	return text
 }
@@ -146,10 +146,10 @@ func meantCommand(cmd *cobra.Command, quoted string) string {
 		return "did you mean " + other + "?"
 	}
 	if slices.Contains(inPolicy, strings.ToLower(word)) && !cmd.HasParent() {
-		return "rules are in the policy file: sluice edit changes it, and loads it"
+		return "rules are in the policy file; sluice edit changes and loads it"
 	}
 	if !cmd.HasAvailableSubCommands() {
-		return cmd.CommandPath() + " takes no argument; its --help says what it takes"
+		return cmd.CommandPath() + " takes no arguments; see its --help"
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

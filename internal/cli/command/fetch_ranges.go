@@ -20,11 +20,11 @@ func FetchRanges(program string) []string { return []string{program, "fetch-rang
 func NewFetchRanges() *cobra.Command {
 	return &cobra.Command{
 		Use:   "fetch-ranges",
-		Short: "Fetch a list or country data, and hand back plain ranges",
-		Long: `Started by what fetches lists and country data, with what to fetch on standard
-input. It gives up all that it does not need before it asks.
+		Short: "Fetch a list or country data, and return plain ranges",
+		Long: `Started internally to fetch a list or country data, which standard input names. It drops
+all privileges that it does not need before it sends anything.
 
-Exit status: 0 answered, 2 it failed.`,
+Exit status: 0 fetched, 2 failed.`,
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -16,7 +16,7 @@ func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]...",
 		Short: "Show the help of a command",
-		Long:  "Shows the help of a command, as --help does.\n\nExit status: 0 fine, 2 there is no such command.",
+		Long:  "Shows the help of a command, as --help does.\n\nExit status: 0 fine, 2 no such command.",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			at, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
@@ -47,10 +47,9 @@ func NewCompletion(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Print the completion script of a shell",
-		Long: fmt.Sprintf(`Prints the script that makes a shell complete commands, flags, namespaces and
-generations. Packages install it. Elsewhere write it, for bash, to
-/etc/bash_completion.d/%[1]s, which the package bash-completion reads; for zsh
-to _%[1]s in a folder of $fpath; for fish to
+		Long: fmt.Sprintf(`Prints a script by which a shell completes commands, flags, namespaces and generations.
+Packages install it. Otherwise save it, for bash, as /etc/bash_completion.d/%[1]s (with the
+package bash-completion installed); for zsh, as _%[1]s in a directory of $fpath; for fish, as
 ~/.config/fish/completions/%[1]s.fish.
 
 Exit status: 0 fine, 2 bad use.`, program),

@@ -24,7 +24,7 @@ func OpenNetns(name string) (*netns.Namespace, error) {
 // NotEntered is what to say of a network namespace that cannot be entered.
 func NotEntered(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w\nhint: it needs root", err)
+		return fmt.Errorf("%w\nhint: run it as root", err)
 	}
 	return err
 }
@@ -33,10 +33,10 @@ func NotEntered(err error) error {
 func namespaceHint() string {
 	names, err := netns.Names()
 	if err != nil || len(names) == 0 {
-		return "there are none; ip netns add NAME makes one"
+		return "none exists; ip netns add NAME makes one"
 	}
 	if len(names) > 10 {
 		names = append(names[:10], "…")
 	}
-	return "there are: " + strings.Join(names, ", ")
+	return "these exist: " + strings.Join(names, ", ")
 }

@@ -25,7 +25,7 @@ func HostFlags(root *cobra.Command) {
 		state = DefaultStateDir
 	}
 	flags := root.PersistentFlags()
-	flags.Var((*something)(&state), "state-dir", "`DIR` of history, country data and lists (environment: SLUICE_STATE_DIR)")
+	flags.Var((*something)(&state), "state-dir", "keep history, country data and lists in `DIR` (environment: SLUICE_STATE_DIR)")
 	flags.Var(new(something), "netns", "work in the network namespace `NAME`, with a state of its own")
 	Must(root.RegisterFlagCompletionFunc("netns", CompleteNetns))
 }

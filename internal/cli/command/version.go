@@ -13,9 +13,9 @@ import (
 func NewVersion(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which " + program + " this is",
-		Long: `Prints the version with, where it is known, the commit that this program was
-built from; then the version of Go and the platform.
+		Short: "Print the version of " + program,
+		Long: `Prints the version, the commit that this program was built from if it is known, the version
+of Go and the platform.
 
 Exit status: 0.`,
 		Example: fmt.Sprintf("  %[1]s version\n  %[1]s version --json", program),

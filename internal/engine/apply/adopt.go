@@ -51,7 +51,7 @@ func (a *Adopted) Text() string {
 		if a.Own {
 			which = "that ran before"
 		}
-		text += fmt.Sprintf("connections %s have %s to send a packet, then what is not known is refused", which, time.Duration(a.Grace*float64(time.Second)))
+		text += fmt.Sprintf("connections %s have %s to send a packet; unknown connections are then refused", which, time.Duration(a.Grace*float64(time.Second)))
 	}
 	return text
 }

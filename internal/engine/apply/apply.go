@@ -232,7 +232,7 @@ func (s *session) keepRunning(ctx context.Context, o Options, pending *Pending) 
 		return nil
 	}
 	if o.Confirm > 0 {
-		s.note("generation %d runs already and still waits for its confirmation", s.cur.Running)
+		s.note("generation %d runs already and still waits for confirmation", s.cur.Running)
 		return nil
 	}
 	if pending != nil {

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/backend"
 )
 
-// While a policy waits for its confirmation, the sets of what returns without it stay
+// While a policy waits for confirmation, the sets of what returns without it stay
 // in the kernel, used by no rule: going back is then one small transaction that fills
 // nothing. They are swept when the policy is confirmed.
 

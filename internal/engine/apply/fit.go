@@ -87,7 +87,7 @@ func (s *session) somethingWaits(ctx context.Context) (bool, error) {
 	gone := mark == "" || s.lacksSets(ctx, mark)
 	switch {
 	case s.cur.Pending != nil && gone:
-		return false, &LeftError{fmt.Errorf("the rules of generation %d, which waits for its confirmation, are not there", s.cur.Pending.Generation)}
+		return false, &LeftError{fmt.Errorf("the rules of generation %d, which waits for confirmation, are not there", s.cur.Pending.Generation)}
 	case s.cur.Pending != nil:
 		return false, nil
 	case s.cur.Running == 0 && s.cur.Lost != "" && !gone:

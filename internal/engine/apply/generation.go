@@ -50,7 +50,7 @@ type Generation struct {
 	Fitted   *Fitted      `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
 	Previous int          `json:"previous"`         // generation that it replaced, 0 is none
 	Applied  time.Time    `json:"applied,omitzero"`
-	// Trial is while it waits for its confirmation. It is on disk before the rules
+	// Trial is while it waits for confirmation. It is on disk before the rules
 	// switch, so that a lost record keeps no trial alive.
 	Trial     *Pending  `json:"trial,omitempty"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
@@ -166,7 +166,7 @@ type current struct {
 	cause error // why it was made anew; nil where it was read
 }
 
-// Pending is a generation that waits for its confirmation.
+// Pending is a generation that waits for confirmation.
 type Pending struct {
 	Generation int       `json:"generation"`
 	Previous   int       `json:"previous"` // what returns, 0 is nothing

@@ -107,7 +107,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, remedied(again, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
 	}
 	if p := s.cur.Pending; p != nil {
-		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for its confirmation, until when %s\n  nothing changed", p.Generation, in.refused()))
+		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for confirmation, until when %s\n  nothing changed", p.Generation, in.refused()))
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {

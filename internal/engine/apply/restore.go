@@ -55,7 +55,7 @@ func (h *Host) left(ctx context.Context, r Restoring, cause error) error {
 type Restoring struct {
 	SSHPorts []uint16 // where ssh is managed now; those of the generation and port 22 are added
 	// Waiting loads only what waited for an interface that is there by now, or does
-	// not run. A policy that waits for its confirmation is left alone. Where rules run,
+	// not run. A policy that waits for confirmation is left alone. Where rules run,
 	// what fails never closes the host: the error is then a *LeftError.
 	Waiting bool
 }

@@ -15,7 +15,7 @@ const Before = -1
 var errNothingBefore = remedied(SeeHistoryOrRemove, errors.New("there is nothing to go back to: no policy ran before"))
 
 // Rollback goes to generation n, or for Before to what was before the running
-// one. A policy that waits for its confirmation is given up by it.
+// one. A policy that waits for confirmation is given up by it.
 func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []SSHClient) (*Outcome, error) {
 	switch {
 	case h.known():

@@ -148,7 +148,7 @@ func take(ctx context.Context, step backend.Step) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("load the shadow: %w\nhint: it needs root", err)
+		return fmt.Errorf("load the shadow: %w\nhint: run it as root", err)
 	case err != nil:
 		return fmt.Errorf("load the shadow: %s: %w", step.Name, err)
 	}

@@ -66,7 +66,7 @@ refused, wait for approval, or a host does not enforce them, 2 bad use, or it fa
 		},
 	}
 	addHolding(cmd)
-	cmd.Flags().Bool("keep-longer", false, "keep an existing ban of the same addresses that lasts longer")
+	cmd.Flags().Bool("keep-longer", false, "keep an existing ban that holds longer")
 	return cmd
 }
 
@@ -103,9 +103,9 @@ waits for approval, or a host does not enforce it, 2 bad use, or it failed.`,
 func addHolding(cmd *cobra.Command) {
 	addController(cmd)
 	command.AddTime(cmd.Flags(), "for", 0, "end it after `TIME`")
-	cmd.Flags().StringP("message", "m", "", "the `REASON`, which hosts show")
-	cmd.Flags().String("hosts", "", "only on hosts that `SELECTOR` matches")
-	cmd.Flags().Bool("wait", false, "wait until each online host has it in its kernel")
+	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` that hosts show")
+	cmd.Flags().String("hosts", "", "only on the hosts of a `SELECTOR`")
+	cmd.Flags().Bool("wait", false, "wait until each host that is online has it in its kernel")
 }
 
 // holdsOf is a request without its entries.

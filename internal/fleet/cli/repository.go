@@ -36,7 +36,7 @@ func addRepository(flags *pflag.FlagSet) {
 
 // addOffline is for commands that may download lists; others use the copies.
 func addOffline(cmd *cobra.Command) {
-	cmd.Flags().Bool("offline", false, "download no lists, use the copies")
+	cmd.Flags().Bool("offline", false, "use the copies of lists, download none")
 }
 
 func repository(cmd *cobra.Command) string {

@@ -72,7 +72,7 @@ func (f *real) await(lost ...*machine) {
 		lost = f.machines
 	}
 	for _, h := range lost {
-		h.hears("no controller is reached since")
+		h.hears("no controller reached since")
 		if h.enforces() == 0 {
 			f.Errorf("%s enforces nothing", h.id)
 		}

@@ -12,17 +12,17 @@ import (
 )
 
 // againstHelp is part of the help of bench packet.
-var againstHelp = `With --against the same meaning stands beside Sluice's as people write it today,
-and the report begins with the ratios. Peers that this machine has no programs for
-are named, and so is what a peer cannot say:
+var againstHelp = `--against compares Sluice with rulesets of the same meaning as people write them today, and the
+report begins with the ratios. Peers whose programs are missing on this machine are listed, and
+so is what a peer cannot express:
 
 ` + peersText() + `
   FILE.nft            a ruleset of your own, by nft -f
-  FILE.rules          the same of iptables-save; FILE6.rules beside it is IPv6
+  FILE.rules          the same, of iptables-save; FILE6.rules next to it is IPv6
   all                 every peer that this machine has
 
-A name stands for its peers with iptables-legacy and iptables-nft, and one of them
-can be written with what stands in brackets in the report: "ipset (iptables-nft)".`
+A name means its peers with iptables-legacy and iptables-nft; to choose one, add the brackets
+that the report shows: "ipset (iptables-nft)".`
 
 func peersText() string {
 	about := map[string]string{}
@@ -41,8 +41,8 @@ func peersText() string {
 
 func addAgainst(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSlice("against", nil, "put `PEERS` beside Sluice: the same as people write it today")
-	command.AddTime(flags, "patience", against.Patience, "leave a peer out that takes longer than `TIME` to load")
+	flags.StringSlice("against", nil, "compare Sluice with `PEERS`: rulesets of the same meaning")
+	command.AddTime(flags, "patience", against.Patience, "skip a peer that takes longer than `TIME` to load")
 	command.Must(cmd.RegisterFlagCompletionFunc("against", command.Words(append(peers.Groups(), against.All)...)))
 }
 

@@ -15,32 +15,30 @@ import (
 func newBenchApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [FILE]",
-		Short: "Measure what it takes to change the rules, and what packets pay meanwhile",
-		Long: `Loads a policy from nothing, again without a change, with one banned address more,
-and with 1 % of the ranges of its countries changed; and says of each what it takes:
-time by the clock and of processors, the most memory of the processes and of the
-kernel, bytes over netlink. The same is done with what others use, in the same
-rounds: nft -f with a file that refills everything, nft -f in careful steps, ipset
-restore into a set beside that is swapped, and a reload of firewalld.
+		Short: "Measure what changing the rules takes, and costs packets meanwhile",
+		Long: `Loads a policy on an empty host, again without a change, with one more banned address, and with
+1 % of the ranges of its countries changed, and measures each: elapsed and processor time, peak
+memory of the processes and of the kernel, bytes over netlink. The same is done by other means, in
+the same rounds: nft -f with a file that refills everything, nft -f in careful steps, ipset restore
+into a second set that is swapped in, and a reload of firewalld.
 
-In other rounds flows arrive while the change is made. Those that old and new rules
-both allow must never be lost, those that neither allows must never pass: both are
-counted, and any that sluice treats wrongly makes the exit status 1.
+In other rounds flows arrive while the change is made. Flows that both old and new rules allow must
+never be lost, and flows that neither allows must never pass: both are counted, and if sluice treats
+any wrongly, the exit status is 1.
 
-Without FILE the policy is one of its own, with http and https for Europe alone,
-ssh, and 650 bans. FILE is measured as it stands, with a list of ten banned
-addresses more, from the country data and copies of lists of the state directory;
-nothing is written there. What a peer cannot say, it is left out with.
+Without FILE it uses a policy of its own, with http and https for Europe only, ssh, and 650 bans.
+FILE is measured as it is, plus a list of ten banned addresses, with the country data and copies of
+lists of the state directory; nothing is written there. What a peer cannot express is left out.
 
-Measured in network namespaces that are gone afterwards. firewalld runs on a bus of
-its own, with files of its own. Root is needed, and Linux 6.3 to count bytes.
+It measures in network namespaces that are deleted afterwards. firewalld runs on its own bus with
+its own files. It needs root, and Linux 6.3 to count bytes.
 
 ` + reportHelp + `
 
-Environment: TMPDIR, the folder for policies and states of the run.
-Files: /proc/net/softnet_stat, to tell what no rule dropped.
-Exit status: 0 measured, 1 sluice has treated a packet wrongly, 2 bad use, bad input,
-or a machine that cannot measure, 130 interrupted: what there is by then is printed.`,
+Environment: TMPDIR, the directory for policies and states of the run.
+Files: /proc/net/softnet_stat, to recognize packets that no rule dropped.
+Exit status: 0 measured, 1 sluice treated a packet wrongly, 2 bad use, bad input, or a machine
+that cannot measure, 130 interrupted; the results so far are printed.`,
 		Example: `  sluice-lab bench apply
   sluice-lab bench apply /etc/sluice/policy.yaml --against nft,ipset
   sluice-lab bench apply --rounds 15 --save apply.json`,
@@ -50,8 +48,8 @@ or a machine that cannot measure, 130 interrupted: what there is by then is prin
 	}
 	flags := cmd.Flags()
 	flags.StringSlice("against", []string{"nft", "ipset", "firewalld"}, "compare with `WAYS`: nft, ipset, firewalld, or none")
-	flags.Int("rounds", 9, "time each change `N` times; packets and memory are watched in a third as many")
-	flags.Uint64("seed", 1, "`SEED` of what is drawn: flows, and the ranges that change")
+	flags.Int("rounds", 9, "time each change `N` times, and watch packets and memory in a third as many rounds")
+	flags.Uint64("seed", 1, "`SEED` of the random flows, and of the ranges that change")
 	command.Must(cmd.RegisterFlagCompletionFunc("against", command.Words("nft", "ipset", "firewalld", "none")))
 	addReport(cmd)
 	return cmd
@@ -71,7 +69,7 @@ func runBenchApply(cmd *cobra.Command, args []string) error {
 	}
 	o.Seed, _ = flags.GetUint64("seed")
 	if o.Rounds, _ = flags.GetInt("rounds"); o.Rounds < 1 {
-		return errors.New("--rounds is a number of rounds, 1 at the least")
+		return errors.New("--rounds must be at least 1")
 	}
 	against, _ := flags.GetStringSlice("against")
 	if o.Rivals, err = rivals(against); err != nil {

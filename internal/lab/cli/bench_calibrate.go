@@ -20,32 +20,29 @@ import (
 func newBenchCalibrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate",
-		Short: "Measure what this machine's kernel costs, for estimates and choices of layouts",
-		Long: `Measures what single things cost on this machine: a packet for a comparison, a
-lookup in sets of several kinds and sizes, a base chain, a limit, a rewriting;
-and what rules, sets and their elements take of kernel memory and time to load. It
-takes about a minute, in network namespaces that are gone afterwards. What was
-measured is stored with the kernel, the machine and the day. From then on
+		Short: "Measure the costs of this machine's kernel, for estimates and layouts",
+		Long: `Measures what single operations cost on this machine: a comparison, a lookup in sets of several
+kinds and sizes, a base chain, a limit, a rewrite; and the kernel memory and load time of rules,
+sets and elements. It takes about a minute, in network namespaces that are deleted afterwards. The
+figures are stored with the kernel, the machine and the day. From then on
 
-  "sluice plan", "explain" and "compile --explain" say how many ns packets pay on
-  this machine, instead of by the figures that come with Sluice;
-  layouts of large sets are chosen by it: plan says where the layout of what runs
-  would become another one. What runs stays as it is until the next apply or
-  refresh, and what was chosen at an apply is what comes back at boot.
+  "sluice plan", "explain" and "compile --explain" show the cost of packets in ns on this machine,
+  instead of by the built-in figures;
+  they decide the layouts of large sets: plan shows where the layout of the running policy would
+  change. What runs stays until the next apply or refresh, and a boot loads the layout of the apply.
 
-Where the kernel, the processor or its mitigations are others since, the stored
-figures are left alone, and every command that would use them says so.
+If the kernel, the processor or its mitigations have changed since, the stored figures are not used,
+and every command that would use them says so.
 
-A machine that was too busy to tell is said to be, with what spread, and nothing is
-stored: --force stores all the same. --show prints what is stored, beside
-the figures that come with Sluice, without measuring; --remove goes back to those.
+If the machine was too busy, that is reported, with the spread, and nothing is stored; --force
+stores anyway. --show prints the stored figures next to the built-in ones, without measuring;
+--remove goes back to the built-in ones.
 
 ` + reportHelp + `
 
-Exit status: 0 measured and stored, or shown, or removed; 1 too noisy, nothing was
-stored, or --show and there is nothing, or not of this machine as it is now; 2 bad
-use, a stored file that is damaged, or a machine that cannot measure; 130
-interrupted, nothing was stored.
+Exit status: 0 measured and stored, or shown, or removed; 1 too noisy and nothing stored, or --show
+finds nothing, or nothing for this machine as it is now; 2 bad use, a damaged file, or a machine
+that cannot measure; 130 interrupted, nothing stored.
 Environment: SLUICE_STATE_DIR.
 Files: calibration.json in /var/lib/sluice (--state-dir).`,
 		Example: `  sluice-lab bench calibrate
@@ -57,7 +54,7 @@ Files: calibration.json in /var/lib/sluice (--state-dir).`,
 	flags := cmd.Flags()
 	flags.Bool("show", false, "print what is stored, without measuring")
 	flags.Bool("remove", false, "remove what is stored")
-	flags.Bool("force", false, "store also what a busy machine measured")
+	flags.Bool("force", false, "store figures of a busy machine too")
 	flags.Int("rounds", 21, "measure packets in `N` rounds")
 	flags.Int("loads", 3, "measure loads in `N` rounds")
 	addReport(cmd)
@@ -107,7 +104,7 @@ func keepCalibration(cmd *cobra.Command, r *figures.Report, m *calibrate.Measure
 	if force, _ := cmd.Flags().GetBool("force"); len(m.Noise) > 0 && !force {
 		r.Warnings = append(r.Warnings, "not stored")
 		return errors.Join(finishReport(cmd, r), command.Found("too noisy to tell: "+strings.Join(m.Noise, "; ")+
-			"\nnothing was stored\nhint: try again when the machine has less to do, with more --rounds; --force stores it all the same"))
+			"\nnothing was stored\nhint: try again when the machine is less busy, with more --rounds; --force stores the figures anyway"))
 	}
 	if err := c.Save(command.StateDir(cmd)); err != nil {
 		return err
@@ -125,7 +122,7 @@ const calibrationTitle = "What things cost on this machine"
 func showCalibration(cmd *cobra.Command, args []string) error {
 	state := command.StateDir(cmd)
 	c, err := calibration.Load(state)
-	const anewOrForget = "\nhint: \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
+	const anewOrForget = "\nhint: \"sluice-lab bench calibrate\" measures again, \"sluice-lab bench calibrate --remove\" goes back to the built-in figures"
 	var other *calibration.OtherVersionError
 	var damaged *calibration.DamagedError
 	switch {
@@ -140,7 +137,7 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case c == nil:
-		return command.Found("nothing is stored: estimates and layouts are by the figures that come with Sluice\nhint: sluice-lab bench calibrate measures this machine")
+		return command.Found("nothing is stored: estimates and layouts use the built-in figures\nhint: sluice-lab bench calibrate measures this machine")
 	}
 	r := startReport(cmd, args, calibrationTitle)
 	r.Version, r.When, r.Took, r.Machine, r.Warnings = c.Version, c.Measured, c.Took, c.Machine, c.Warnings
@@ -153,7 +150,7 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if unfit != "" {
-		return command.Found("it is not used: " + unfit + "\nhint: sluice-lab bench calibrate measures anew")
+		return command.Found("it is not used: " + unfit + "\nhint: sluice-lab bench calibrate measures again")
 	}
 	return nil
 }
@@ -171,7 +168,7 @@ func removeCalibration(cmd *cobra.Command) error {
 	}
 	text := "nothing was stored"
 	if was {
-		text = "removed: estimates and layouts are by the figures that come with Sluice"
+		text = "removed: estimates and layouts use the built-in figures"
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), text)
 	return nil

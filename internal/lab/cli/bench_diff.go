@@ -12,19 +12,17 @@ import (
 func newBenchDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff OLD.json NEW.json",
-		Short: "Find what became slower between two runs, by statistics",
-		Long: `Compares two reports that --save of bench, load or story wrote, figure by figure. A figure
-counts as worse or better when the rounds of the two runs differ by more than
-chance would have it (Mann-Whitney's U test at 5 %, as benchstat does it, held to
-that over all figures of the report together by Holm's method) and the medians are
-apart by at least --least. Figures with fewer than four rounds cannot tell. What
-was counted in instructions has no chance in it: there --least alone decides.
+		Short: "Find what became slower between two runs, statistically",
+		Long: `Compares two reports that --save of bench, load or story wrote, figure by figure. A figure is worse
+or better if the rounds of the two runs differ by more than chance (Mann-Whitney's U test at 5 %, as
+in benchstat, corrected for all figures of the report by Holm's method) and the medians differ by at
+least --least. Fewer than four rounds decide nothing. Counted instructions do not vary by chance:
+there --least alone decides.
 
-Runs of two machines, or of a busy one, are compared with a warning. A machine
-that was slower as a whole makes nanoseconds worse and leaves ratios (×) as they are:
-trust those.
+Runs of different machines, or of a busy one, are compared with a warning. A machine that was slower
+as a whole makes nanoseconds worse and leaves ratios (×) as they are: trust those.
 
---html draws old and new beside each other, what is worse first, as one page.
+--html draws old and new next to each other, the worse first, as one page.
 
 Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
 		Example: `  sluice-lab bench packet --save before.json
@@ -73,7 +71,7 @@ Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
 		},
 	}
 	addPage(cmd)
-	cmd.Flags().Bool("all", false, "show the figures too that are the same")
+	cmd.Flags().Bool("all", false, "also show figures that did not change")
 	cmd.Flags().Float64("least", 0.02, "the smallest `PART` of the old figure that counts as a difference")
 	return cmd
 }

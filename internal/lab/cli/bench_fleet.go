@@ -19,24 +19,24 @@ const mostAgents = 20_000
 func newBenchFleet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet [AGENTS]...",
-		Short: "Measure what a fleet's controller and agents take",
-		Long: fmt.Sprintf(`Runs a controller with so many agents (1000), and measures how long a change takes from
-its publication until the controller knows it proved on the hosts, what the controller
-takes in memory and processor time for that, at rest and beside 50 people who have pages of
-the fleet open, how long all agents take to come back to a new controller, what the fleet
-adds to an agent, and how long a guest's label takes until it is proved. With more than one number it measures a fleet of each.
+		Short: "Measure what a fleet's controller and agents need",
+		Long: fmt.Sprintf(`Runs a controller with the given number of agents (1000), and measures how long a change takes from
+its publication until the controller knows it is proved on the hosts, what memory and processor time
+the controller needs for that, at rest and while 50 people have pages of the fleet open, how long all
+agents take to reconnect to a new controller, what the fleet adds to an agent, and how long a guest's
+label takes until it is proved. With several numbers it measures a fleet of each size.
 
-Up to %d hosts are real: a network namespace, the agent, rules of the kernel. The others
-are simulated in one process: enrolled, with a certificate and a stream each; they fetch
-the bundle, verify its signatures and report as agents do, and wait for as long as the
-real ones took to compile, load, prove and confirm one after the other. Controller, agents
-and simulated hosts are a control group each.
+Up to %d hosts are real: a network namespace, the agent, rules in the kernel. The others are
+simulated in one process: enrolled, with a certificate and a stream each; they fetch the bundle,
+verify its signatures and report as agents do, and wait as long as the real ones took to compile,
+load, prove and confirm one after the other. Controller, agents and simulated hosts are a control
+group each.
 
 %s
 
-Environment: TMPDIR, the folder of the controller's database.
-Exit status: 0 every limit is kept, 1 one is not, 2 bad use, or a machine that cannot
-measure, 130 interrupted.`, fleetbench.MostReal, reportHelp),
+Environment: TMPDIR, the directory of the controller's database.
+Exit status: 0 every limit is kept, 1 one is not, 2 bad use, or a machine that cannot measure, 130
+interrupted.`, fleetbench.MostReal, reportHelp),
 		Example: `  sluice-lab bench fleet --short
   sluice-lab bench fleet 10 100 1000 4000 --save fleet.json`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,9 +47,9 @@ measure, 130 interrupted.`, fleetbench.MostReal, reportHelp),
 	}
 	flags := cmd.Flags()
 	flags.Bool("short", false, "fewer changes and a shorter rest: a rough answer")
-	flags.StringSlice("only", nil, "measure these `PARTS` alone, with commas between: "+english.List(fleetbench.Parts))
+	flags.StringSlice("only", nil, "measure only these `PARTS`, separated by commas: "+english.List(fleetbench.Parts))
 	flags.Uint64("seed", 1, "`SEED` of the delays that simulated hosts draw")
-	flags.String("profile", "", "write where the processor time of the simulated hosts goes into `FILE`, for go tool pprof")
+	flags.String("profile", "", "write a processor profile of the simulated hosts to `FILE`, for go tool pprof")
 	addReport(cmd)
 	cmd.AddCommand(newSimulatedHosts())
 	return cmd
@@ -59,7 +59,7 @@ measure, 130 interrupted.`, fleetbench.MostReal, reportHelp),
 func newSimulatedHosts() *cobra.Command {
 	return &cobra.Command{
 		Use:    "simulated",
-		Short:  "Be hosts of a fleet, without a kernel",
+		Short:  "Simulate hosts of a fleet",
 		Long:   "Started by bench fleet; reads JSON, and writes JSON.\n\nExit status: 0 done, 2 it failed.",
 		Args:   cobra.NoArgs,
 		Hidden: true,
@@ -78,7 +78,7 @@ func agentsOf(args []string) ([]int, error) {
 	for _, text := range args {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > mostAgents {
-			return nil, fmt.Errorf("%q is no number of agents from 1 to %d", text, mostAgents)
+			return nil, fmt.Errorf("%q is not a number of agents from 1 to %d", text, mostAgents)
 		}
 		all = append(all, n)
 	}

@@ -19,28 +19,27 @@ func newBenchLimits() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "limits [SECTION]...",
-		Short: "Measure the figures that Sluice is held to, with real country data",
-		Long: `Measures, beside what others do with the same addresses and rules, every figure
-that has a limit: what a packet costs for large sets, for many rules and bans, on a
-known connection; what whole commands take. Without SECTION it measures all, some
-minutes on a machine at rest.
+		Short: "Measure the figures that have limits, with real country data",
+		Long: `Measures every figure that has a limit, compared with what others do with the same addresses and
+rules: the cost of a packet with large sets, with many rules and bans, and on a known connection, and
+the time of whole commands. Without SECTION it measures all, in some minutes on an idle machine.
 
 ` + list.String() + `
-A limit counts as kept when the bound of the confidence interval is within it, and
-one side against itself (A/A) stays under half of the way from the figure to the
-limit. "not shown" is within the limit on a machine too noisy to say so: a longer
-run or a quieter one may show it. --short has a quarter of the rounds.
+A limit is kept if the bound of the confidence interval is within it, and one side against itself
+(A/A) differs by less than half of the margin to the limit. "not shown" is within the limit, but on a
+machine too noisy to prove it: a longer run or an idle machine may. --short runs a quarter of the
+rounds.
 
-The country data are those of the state directory, else the built-in ones; --data
-names a folder with dbip-country-ipv4.csv and dbip-country-ipv6.csv instead. The
-limits are meant for DB-IP Lite, which scripts/fetch-geo-data of the source fetches.
+The country data are those of the state directory, or else the built-in ones; --data names a
+directory with dbip-country-ipv4.csv and dbip-country-ipv6.csv instead. The limits are for DB-IP
+Lite, which scripts/fetch-geo-data in the source downloads.
 
 ` + reportHelp + `
 
-Environment: TMPDIR, the folder for policies and states of the run.
-Files: geo/countries below the state directory, read alone.
-Exit status: 0 every limit is kept, 1 one is not or cannot be shown, 2 bad use, or a
-machine that cannot measure, 130 interrupted: whole sections are printed.`,
+Environment: TMPDIR, the directory for policies and states of the run.
+Files: geo/countries in the state directory, read only.
+Exit status: 0 every limit is kept, 1 one is not or cannot be shown, 2 bad use, or a machine that
+cannot measure, 130 interrupted; complete sections are printed.`,
 		Example: `  sluice-lab bench limits
   sluice-lab bench limits established ipv4 --short
   sluice-lab bench limits apply --save apply.json`,
@@ -56,7 +55,7 @@ machine that cannot measure, 130 interrupted: whole sections are printed.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, a := range args {
 				if !slices.Contains(names, a) {
-					return fmt.Errorf("there is no section %q\nhint: the sections are %s", a, strings.Join(names, ", "))
+					return fmt.Errorf("no such section: %q\nhint: the sections are %s", a, strings.Join(names, ", "))
 				}
 			}
 			return nil
@@ -65,7 +64,7 @@ machine that cannot measure, 130 interrupted: whole sections are printed.`,
 	}
 	flags := cmd.Flags()
 	flags.Bool("short", false, "fewer rounds: a rough answer in about two minutes")
-	flags.Uint64("seed", 1, "`SEED` of the sources that are drawn")
+	flags.Uint64("seed", 1, "`SEED` of the random sources")
 	flags.String("data", "", "country data as CSV in `DIR`")
 	command.Must(cmd.MarkFlagDirname("data"))
 	addReport(cmd)

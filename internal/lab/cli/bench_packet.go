@@ -19,24 +19,22 @@ import (
 func newBenchPacket() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "packet [FILE]",
-		Short: "Measure what each kind of packet pays under a policy",
-		Long: `Measures what each kind of packet pays under a policy (/etc/sluice/policy.yaml
-unless FILE is given) on this kernel, over what the bare network stack takes:
-banned, blocked, allowed, established, bypassed, forwarded, rewritten by nat, in
-IPv4 and IPv6. A kind that the policy does not have is named with the reason.
+		Short: "Measure the cost of each kind of packet under a policy",
+		Long: `Measures the cost of each kind of packet under a policy (/etc/sluice/policy.yaml unless you give FILE)
+on this kernel, in addition to the bare network stack: banned, blocked, allowed, established,
+bypassed, forwarded, rewritten by nat, in IPv4 and IPv6. Kinds that the policy does not have are
+listed with the reason.
 
-Hosts after the policy's zones are made in network namespaces. The policy is
-loaded there with "sluice apply"; beside it stand a host without rules, and the
-policy a second time, which shows the error of the method (A/A). Packets come from
-up to 65,536 addresses that are drawn from the policy's own sets by the number of
-their addresses. Of each it is known what the policy means for it, and a packet
-that is treated otherwise ends the run. Established connections are made by real
-packets through the rules. The sides are measured in turn, round after round, and
-the table has medians with the bounds of their 95 % confidence interval.
+It makes hosts for the policy's zones in network namespaces, and loads the policy there with "sluice
+apply", next to a host without rules and a second host with the same policy, which shows the error of
+the method (A/A). Packets come from up to 65,536 addresses drawn from the policy's own sets in
+proportion to their size. The policy's meaning for each is known, and a packet that is treated
+otherwise ends the run. Established connections are made by real packets through the rules. The sides
+are measured in turn, round after round; the table shows medians with the bounds of their 95 %
+confidence interval.
 
-Packets are injected as XDP live frames, or where the kernel has none (before 5.18)
-by a ring of AF_PACKET; the report says which. A machine that is too noisy to tell
-is warned of.
+Packets are injected as XDP live frames, or by a ring of AF_PACKET on kernels without those (before
+5.18); the report says which. It warns if the machine is too noisy.
 
 ` + againstHelp + `
 
@@ -45,11 +43,10 @@ is warned of.
 ` + reportHelp + `
 Kinds: ` + kindsText() + `.
 
-Exit status: 0 measured, 2 bad use, a bad policy, or a machine that cannot
-measure, 130 interrupted, after the report of the rounds until then.
+Exit status: 0 measured, 2 bad use, a bad policy, or a machine that cannot measure, 130 interrupted,
+after the report of the rounds so far.
 Environment: SLUICE_STATE_DIR.
-Files: /etc/sluice/policy.yaml; country data and lists in /var/lib/sluice, which are
-read alone.`,
+Files: /etc/sluice/policy.yaml; country data and lists in /var/lib/sluice, read only.`,
 		Example: `  sluice-lab bench packet
   sluice-lab bench packet policy.yaml --kinds banned,established --for 30s
   sluice-lab bench packet policy.yaml --against nftables-set,ipset,ufw,mine.nft
@@ -59,15 +56,15 @@ read alone.`,
 		RunE: runBenchPacket,
 	}
 	flags := cmd.Flags()
-	flags.StringSlice("kinds", nil, "measure these `KINDS` alone")
-	flags.String("family", "", "measure `ipv4` or ipv6 alone")
+	flags.StringSlice("kinds", nil, "measure only these `KINDS`")
+	flags.String("family", "", "measure only `ipv4` or ipv6")
 	flags.Int("rounds", 25, "measure `N` rounds")
 	command.AddTime(flags, "for", 0, "measure for about `TIME`, whatever the number of rounds")
-	flags.Int("packets", 0, "send exactly `N` packets a round and side, not as many as go into 20 ms; so two runs do the same")
+	flags.Int("packets", 0, "send exactly `N` packets a round and side, instead of as many as fit into 20 ms, so that runs are alike")
 	flags.Int("sources", measure.Sources, "draw up to `N` addresses for each kind")
 	flags.Int("flows", 4096, "make up to `N` known connections for each kind")
-	flags.Uint64("seed", 1, "`NUMBER` that what is drawn at random comes from")
-	flags.String("inject", "auto", "put packets in by `xdp`, ring, or auto: the better one that the kernel has")
+	flags.Uint64("seed", 1, "random seed `NUMBER`")
+	flags.String("inject", "auto", "inject packets by `xdp`, ring, or auto: the better one that the kernel has")
 	addAgainst(cmd)
 	addScale(cmd)
 	addReport(cmd)
@@ -107,7 +104,7 @@ func runBenchPacket(cmd *cobra.Command, args []string) error {
 		return runBenchScale(cmd, args)
 	}
 	if cmd.Flags().Changed("scale-of") {
-		return errors.New("--scale-of says what grows with --scale, which is missing\nhint: --scale 1k,10k,100k,1M")
+		return errors.New("--scale-of needs --scale\nhint: --scale 1k,10k,100k,1M")
 	}
 	o, err := packetOptions(cmd, args)
 	if err != nil {
@@ -132,7 +129,7 @@ func runBenchPacket(cmd *cobra.Command, args []string) error {
 		sides.Tell(r)
 	}
 	if err != nil {
-		r.Warnings = append(r.Warnings, "interrupted: these are the rounds until then")
+		r.Warnings = append(r.Warnings, "interrupted: these are the rounds so far")
 	}
 	return errors.Join(err, finishReport(cmd, r))
 }
@@ -161,7 +158,7 @@ func packetOptions(cmd *cobra.Command, args []string) (packetbench.Options, erro
 	kinds, _ := flags.GetStringSlice("kinds")
 	for _, k := range kinds {
 		if !slices.Contains(packetbench.Kinds, packetbench.Kind(k)) {
-			return o, fmt.Errorf("--kinds: there is no kind %q\nhint: the kinds are %s", k, strings.Join(kindNames(), ", "))
+			return o, fmt.Errorf("--kinds: no such kind: %q\nhint: the kinds are %s", k, strings.Join(kindNames(), ", "))
 		}
 		o.Kinds = append(o.Kinds, packetbench.Kind(k))
 	}
@@ -172,7 +169,7 @@ func packetOptions(cmd *cobra.Command, args []string) (packetbench.Options, erro
 	case "ipv6":
 		o.Families = []addrset.Family{addrset.IPv6}
 	default:
-		return o, fmt.Errorf("--family is ipv4 or ipv6, not %q", family)
+		return o, fmt.Errorf("--family must be ipv4 or ipv6, not %q", family)
 	}
 	switch way, _ := flags.GetString("inject"); way {
 	case "auto":
@@ -181,7 +178,7 @@ func packetOptions(cmd *cobra.Command, args []string) (packetbench.Options, erro
 	case "ring":
 		o.Way = measure.ByPacketRing
 	default:
-		return o, fmt.Errorf("--inject is auto, xdp or ring, not %q", way)
+		return o, fmt.Errorf("--inject must be auto, xdp or ring, not %q", way)
 	}
 	o.Rounds, _ = flags.GetInt("rounds")
 	o.Packets, _ = flags.GetInt("packets")
@@ -193,7 +190,7 @@ func packetOptions(cmd *cobra.Command, args []string) (packetbench.Options, erro
 		"sources": {o.Sources, 1, measure.Sources}, "flows": {o.Flows, 1, 50000},
 	} {
 		if limit.value < limit.least || limit.value > limit.most {
-			return o, fmt.Errorf("--%s is %d to %d, not %d", name, limit.least, limit.most, limit.value)
+			return o, fmt.Errorf("--%s must be from %d to %d, not %d", name, limit.least, limit.most, limit.value)
 		}
 	}
 	var err error

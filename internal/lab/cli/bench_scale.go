@@ -15,12 +15,11 @@ import (
 )
 
 // scaleHelp is part of the help of bench packet.
-const scaleHelp = `With --scale it makes policies of its own, of so many prefixes and then of so many
-rules, and reports how the cost of a packet, the time of a load, the memory that the
-kernel keeps and that of the loading programs grow. Beside Sluice stand the peers of
---against, or a usual choice of them. A peer that would take longer than --patience,
-for a load or for one look at every packet, by what the step before it took, is left
-out from there on, by name.`
+const scaleHelp = `With --scale it makes policies of its own, of that many prefixes and then of that many rules, and
+reports how the cost of a packet, the load time, and the memory of the kernel and of the loading
+programs grow. It compares with the peers of --against, or a usual choice of them. A peer that would
+take longer than --patience for a load, or for one round of packets, judged by the step before, is
+skipped from there on, and listed.`
 
 // alone are the flags that are about a policy of the user's.
 var alone = []string{"kinds", "family", "for", "packets", "sources", "flows", "inject"}
@@ -28,7 +27,7 @@ var alone = []string{"kinds", "family", "for", "packets", "sources", "flows", "i
 func addScale(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSlice("scale", nil, "measure how costs grow, with these `SIZES`: 1k,10k,100k,1M")
-	flags.StringSlice("scale-of", nil, "let grow `WHAT`: prefixes, rules (both)")
+	flags.StringSlice("scale-of", nil, "grow `WHAT`: prefixes or rules (both by default)")
 	command.Must(cmd.RegisterFlagCompletionFunc("scale-of", command.Words("prefixes", "rules")))
 	for _, name := range alone {
 		cmd.MarkFlagsMutuallyExclusive("scale", name)
@@ -51,7 +50,7 @@ func runBenchScale(cmd *cobra.Command, args []string) error {
 		for _, name := range of {
 			at := slices.IndexFunc(scale.Dimensions, func(d scale.Dimension) bool { return d.Name == name })
 			if at < 0 {
-				return fmt.Errorf("--scale-of is prefixes or rules, not %q", name)
+				return fmt.Errorf("--scale-of must be prefixes or rules, not %q", name)
 			}
 			o.Dimensions = append(o.Dimensions, scale.Dimensions[at])
 		}
@@ -89,7 +88,7 @@ func runBenchScale(cmd *cobra.Command, args []string) error {
 	r.Command, r.Version = begun.Command, begun.Version
 	r.Warnings = append(missing, r.Warnings...)
 	if err != nil {
-		r.Warnings = append(r.Warnings, "interrupted: these are the steps until then")
+		r.Warnings = append(r.Warnings, "interrupted: these are the steps so far")
 	}
 	return errors.Join(err, finishReport(cmd, r))
 }

@@ -16,20 +16,19 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show Sluice at work on real packets",
-		Long: `Plays the only-Europe example in network namespaces, with country data and packets:
-"make demo" in the source tree, in whose root it works. On a terminal the host and the fleet
-are shown in a browser afterwards, until a key is pressed. With --json it is shown on standard
-error.
+		Long: `Plays the only-Europe example in network namespaces, with country data and packets; run it in the
+root of the source tree ("make demo"). On a terminal it then shows the host and the fleet in a
+browser until you press a key. With --json the output goes to standard error.
 
-Exit status: 0 all was seen as expected, 1 something was not, 2 bad use, or it could
-not be played, 130 interrupted.`,
+Exit status: 0 everything as expected, 1 something was not, 2 bad use, or it could not be played, 130
+interrupted.`,
 		Example: `  sluice-lab demo
   sluice-lab demo --picture demo.svg`,
 		Args: cobra.NoArgs,
 		RunE: runDemo,
 	}
 	addScene(cmd)
-	cmd.Flags().String("picture", "", "write a picture (SVG) of what was printed into `FILE`")
+	cmd.Flags().String("picture", "", "write a picture (SVG) of the output to `FILE`")
 	return cmd
 }
 

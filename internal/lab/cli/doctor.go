@@ -27,21 +27,20 @@ const (
 func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Hold sluice doctor to rulesets that others wrote, and its estimates to the kernel",
-		Long: `--measure measures what the rules of each base chain add to a packet, beside what sluice
-doctor estimates: it loads the rules of this network namespace (or of --netns) in namespaces of its
-own, for each base chain one with the rules of that alone, and sends packets of a known connection
-and new ones to a closed port there. The rules of the host are read and nothing else, and Sluice's
-own tables left out: sluice-lab bench packet measures those. A chain that drops a packet has a
-negative figure where the rest of its way costs more.
+		Short: "Test sluice doctor on rulesets of others, and its estimates on the kernel",
+		Long: `--measure measures what the rules of each base chain add to the cost of a packet, and compares it
+with the estimate of sluice doctor: it loads the rules of this network namespace (or of --netns) in
+new namespaces, one with the rules of each base chain, and sends packets of a known connection and
+new ones to a closed port there. It only reads the rules of the host, and skips Sluice's own tables:
+sluice-lab bench packet measures those. A chain that drops a packet has a negative figure if the rest
+of the packet's path costs more.
 
---corpus loads each ruleset of --corpus and of the folders below it (nftables files, what
-iptables-save, ip6tables-save and ipset save print) in a network namespace of its own, has
-the real sluice doctor diagnose that, and tells how often each check finds something, what
-did not load, and how long it took: 1 s of it is the window. Rulesets are told from other
-files by their text.
+--corpus loads each ruleset in a directory and its subdirectories (nftables files, output of
+iptables-save, ip6tables-save and ipset save) in a network namespace of its own, has the real sluice
+doctor diagnose it, and reports how often each check finds something, what did not load, and how long
+it took, of which 1 s is the window. Rulesets are recognized by their text.
 
-Findings about the machine itself (its processors, its log) are counted as well: have it idle.
+Findings about the machine itself (its processors, its log) are counted too: keep it idle.
 
 Exit status: 0 measured, or each loaded ruleset was diagnosed in 2 s, 1 one was not, 2 bad use,
 130 interrupted.`,
@@ -53,10 +52,10 @@ Exit status: 0 measured, or each loaded ruleset was diagnosed in 2 s, 1 one was 
 	}
 	flags := cmd.Flags()
 	flags.String("corpus", "", "diagnose the rulesets in `DIR`")
-	flags.Int("pick", 0, "print `N` findings, drawn at random, to be checked by hand")
-	flags.Uint64("seed", 1, "`SEED` of what is drawn")
-	flags.Bool("measure", false, "measure what the rules that are loaded cost a packet")
-	flags.Int("rounds", 15, "measure `N` times, by turns")
+	flags.Int("pick", 0, "print `N` random findings, to check manually")
+	flags.Uint64("seed", 1, "random `SEED`")
+	flags.Bool("measure", false, "measure what the loaded rules cost a packet")
+	flags.Int("rounds", 15, "measure `N` times, in turn")
 	command.Must(cmd.MarkFlagDirname("corpus"))
 	cmd.MarkFlagsOneRequired("corpus", "measure")
 	for _, other := range []string{"corpus", "pick", "seed"} {
@@ -79,7 +78,7 @@ func runDoctor(cmd *cobra.Command, _ []string) (err error) {
 	pick, _ := flags.GetInt("pick")
 	seed, _ := flags.GetUint64("seed")
 	if pick < 0 {
-		return fmt.Errorf("--pick %d: give a number from 0 on", pick)
+		return fmt.Errorf("--pick %d: give 0 or more", pick)
 	}
 	o := diagnose.Options{Window: corpusWindow}
 	o.Dir, _ = flags.GetString("corpus")
@@ -175,7 +174,7 @@ func runMeasure(cmd *cobra.Command) error {
 
 func printMeasured(w io.Writer, chains []diagnose.Measured) {
 	if len(chains) == 0 {
-		fmt.Fprintln(w, "no rules are loaded here, beside those of Sluice")
+		fmt.Fprintln(w, "no rules are loaded here except those of Sluice")
 		return
 	}
 	figure := func(e *stats.Estimate) string {

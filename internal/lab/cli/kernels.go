@@ -21,15 +21,14 @@ func newKernels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kernels",
 		Short: "Run tests and measurements on other kernels, emulated",
-		Long: `Runs the core tests of the source tree on Debian's kernels in emulated machines, and
-measures there what a packet costs, in counted instructions. --core, --run, --no-table
-and --command leave the measurement out. It works in the root of the source tree:
-"make kernels" calls it.
+		Long: `Runs the core tests of the source tree on Debian's kernels in emulated machines, and measures there
+what a packet costs, in counted instructions. --core, --run, --no-table and --command skip the
+measurement. Run it in the root of the source tree ("make kernels").
 
 ` + reportHelp + `
 
-Exit status: 0 all passed, 1 a test or the command failed, two runs do not agree or a
-packet is dearer than the record has it, 2 bad use, or a kernel that could not be run, 130 interrupted.`,
+Exit status: 0 all passed, 1 a test or the command failed, two runs differ, or a packet costs more
+than recorded, 2 bad use, or a kernel that could not run, 130 interrupted.`,
 		Example: `  sluice-lab kernels
   sluice-lab kernels --kernel 6.1 --core
   sluice-lab kernels --kernel 6.1,6.12 --run ./internal/lab/kerneltest --tests Flowtable
@@ -39,18 +38,18 @@ packet is dearer than the record has it, 2 bad use, or a kernel that could not b
 	}
 	flags := cmd.Flags()
 	flags.StringSlice("kernel", nil, "the `KERNELS`; without it "+matrix.EveryKernel+", and with --core or --command "+matrix.OneKernel)
-	flags.String("cache", ".cache/kernels", "`DIR` of fetched kernels")
+	flags.String("cache", ".cache/kernels", "`DIR` of downloaded kernels")
 	flags.String("data", treeCountries, "country data as CSV in `DIR`")
-	flags.Bool("core", false, "run the core tests alone, and measure nothing")
-	flags.String("run", "", "run the tests of these `PACKAGES` alone (patterns of go list, separated by blanks), all of them without --tests")
+	flags.Bool("core", false, "run only the core tests, and measure nothing")
+	flags.String("run", "", "run only the tests of these `PACKAGES` (patterns of go list, separated by spaces); all of them without --tests")
 	flags.String("tests", "", "run the tests whose name matches `REGEXP`")
 	flags.String("command", "", "run a shell `LINE` instead; tests of --run are at /src/PACKAGE/kernel.test")
-	flags.Bool("no-tests", false, "run no tests: the measurement alone")
-	flags.Bool("no-table", false, "measure nothing: the tests alone")
+	flags.Bool("no-tests", false, "run no tests, only measure")
+	flags.Bool("no-table", false, "measure nothing, only run the tests")
 	flags.Bool("twice", false, "measure twice, and fail when a figure differs by more than 2 %")
-	flags.String("record", "", "keep the figures of the one kernel in `FILE`")
-	flags.String("hold", "", "measure the examples under Sluice alone, and fail where a packet is dearer than `FILE` has it")
-	flags.String("plant", "", "put a `RULE` of nft first into input and forward of the examples, to see that --hold notices it")
+	flags.String("record", "", "write the figures of the kernel to `FILE`")
+	flags.String("hold", "", "measure only the examples under Sluice, and fail if a packet costs more than recorded in `FILE`")
+	flags.String("plant", "", "put an nft `RULE` first into input and forward of the examples, to test that --hold notices it")
 	cmd.MarkFlagsMutuallyExclusive("record", "hold")
 	cmd.MarkFlagsMutuallyExclusive("record", "plant")
 	addSections(cmd)
@@ -62,7 +61,7 @@ packet is dearer than the record has it, 2 bad use, or a kernel that could not b
 
 func addSections(cmd *cobra.Command) {
 	names := kernelbench.Sections()
-	cmd.Flags().StringSlice("sections", nil, "measure these `SECTIONS` alone: "+strings.Join(names, ", "))
+	cmd.Flags().StringSlice("sections", nil, "measure only these `SECTIONS`: "+strings.Join(names, ", "))
 	command.Must(cmd.RegisterFlagCompletionFunc("sections", command.Words(names...)))
 }
 
@@ -136,8 +135,8 @@ func newKernelsInside() *cobra.Command {
 		},
 	}
 	cmd.Flags().String("modules", "", "`DIR` of the kernel's modules, in a machine that may be changed")
-	cmd.Flags().Bool("alone", false, "measure the examples under Sluice alone")
-	cmd.Flags().String("plant", "", "a `RULE` that comes first in the examples' chains of input and forward")
+	cmd.Flags().Bool("alone", false, "measure only the examples under Sluice")
+	cmd.Flags().String("plant", "", "a `RULE` to put first into the examples' input and forward chains")
 	addSections(cmd)
 	addSave(cmd)
 	return cmd

@@ -32,34 +32,29 @@ const (
 func newLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load URL | load --compare A B",
-		Short: "Ask a web server under load and draw what it answers over time",
-		Long: `Sends requests to a web server for --for and reports requests per second over time,
-latencies, the time to connect, errors by kind, bytes. On a terminal it draws
-requests per second and latency while it runs; elsewhere it writes a line a
-second. Ctrl-C ends it with the report of what was measured. Redirects are not
-followed.
+		Short: "Put a web server under load and draw its responses over time",
+		Long: `Sends requests to a web server for --for and reports requests per second over time, latencies,
+connect times, errors by kind, and bytes. On a terminal it draws requests per second and latency while
+it runs; elsewhere it writes a line a second. Ctrl-C ends it with a report of what was measured.
+Redirects are not followed.
 
-By default it is a closed loop: each connection sends its next request when the last
-one is answered. What it leaves out while the server stalls is made good: latencies
-are corrected with the expected interval, and shown as measured too. With --rate it
-is an open loop: requests keep a schedule, and latency counts from the moment at which
-each was to start. Latencies are of answered requests (status below 400) and of
-time-outs.
+By default it is a closed loop: each connection sends its next request when the last one is answered.
+Latencies are corrected for requests that it could not send while the server stalled, by the expected
+interval, and shown uncorrected too. With --rate it is an open loop: requests keep a schedule, and
+latency counts from when each should have started. Latencies are of successful responses (status below
+400) and of timeouts.
 
-With --watch-host the connection table's use, packets dropped by kernel function and
-the processors' share of softirq are recorded on the same time axis, of the
-namespaces of --netns-of or, without, of the own one.
+--watch-host records the use of the connection table, packets dropped by kernel function, and the
+processors' share of softirq on the same time axis, for the namespaces of --netns-of or else this one.
 
---compare puts two loads beside each other: two files of --save, before and after,
-or two URLs, which are then asked in turn (A, B, then B, A, each for --for in all).
-B is worse when intervals differ by more than chance would have it and medians by more
-than --least, as for "sluice-lab bench diff".
+--compare compares two loads: two files of --save, before and after, or two URLs, which then get the
+load in turn (A, B, then B, A, each for --for in all). B is worse if intervals differ by more than
+chance and medians by more than --least, as for "sluice-lab bench diff".
 
 ` + reportHelp + `
 
-Exit status: 0 measured, also where requests failed, 1 --compare found B worse, 2 bad
-use, bad input, or nothing could be measured: no server answered anything, 130
-interrupted.`,
+Exit status: 0 measured, even if requests failed, 1 --compare found B worse, 2 bad use, bad input, or
+no server answered, 130 interrupted.`,
 		Example: `  sluice-lab load http://192.0.2.10/ --connections 5000 --new-connections --for 60s
   sluice-lab load https://www.example.net/ --rate 1000 --connections 200 --save before.json
   sluice-lab load http://192.0.2.10/ --watch-host --netns-of web
@@ -70,20 +65,20 @@ interrupted.`,
 	flags := cmd.Flags()
 	flags.Int("connections", loadConnections, "keep up to `N` connections open")
 	flags.Bool("new-connections", false, "open a connection for each request")
-	flags.Float64("rate", 0, "send `N` requests per second by schedule, whatever the server does")
+	flags.Float64("rate", 0, "send `N` requests per second on a schedule, however the server responds")
 	command.AddTime(flags, "for", loadTime, "start requests for `TIME`")
-	flags.Uint64("requests", 0, "end when `N` requests were started")
-	command.AddTime(flags, "timeout", loadTime, "give a connection or a request up after `TIME`")
+	flags.Uint64("requests", 0, "end after `N` requests")
+	command.AddTime(flags, "timeout", loadTime, "give up a connection or request after `TIME`")
 	every := shortTime(time.Second)
-	flags.Var(&every, "every", "the interval of what is shown over time, `TIME` (also 100ms)")
+	flags.Var(&every, "every", "show figures for intervals of `TIME` (also 100ms)")
 	flags.StringSlice("bind", nil, "send from these local `ADDRESSES` in turn")
-	flags.Var(&headers{}, "header", "send the header `LINE` too (\"Name: value\"); can be given again")
+	flags.Var(&headers{}, "header", "also send the header `LINE` (\"Name: value\"); may be repeated")
 	flags.String("method", "", "the HTTP `METHOD` (default GET, with --body POST)")
-	flags.String("body", "", "send the contents of `FILE` (- is standard input)")
+	flags.String("body", "", "send the contents of `FILE` (standard input for -)")
 	flags.Bool("insecure", false, "accept any certificate")
-	flags.Bool("watch-host", false, "record the connection table, drops and softirq too (needs root)")
+	flags.Bool("watch-host", false, "also record the connection table, drops and softirq (needs root)")
 	flags.StringSlice("netns-of", nil, "watch the network namespaces `NAMES` (implies --watch-host)")
-	flags.Bool("compare", false, "compare two saved reports, or two URLs asked in turn")
+	flags.Bool("compare", false, "compare two saved reports, or two URLs loaded in turn")
 	flags.Float64("least", 0.02, "with --compare: the smallest `PART` that counts as a difference")
 	command.Must(cmd.RegisterFlagCompletionFunc("netns-of", command.CompleteNetns))
 	addReport(cmd)
@@ -126,7 +121,7 @@ func (t *shortTime) Set(text string) error {
 	var d command.Time
 	err := d.Set(text)
 	if err == nil && d == 0 {
-		err = errors.New("an interval takes some time\nhint: write 100ms or 1s")
+		err = errors.New("an interval must be longer than 0\nhint: write 100ms or 1s")
 	}
 	*t = shortTime(d)
 	return err
@@ -140,9 +135,9 @@ func runLoad(cmd *cobra.Command, args []string) error {
 	compare, _ := cmd.Flags().GetBool("compare")
 	if want := map[bool]int{false: 1, true: 2}[compare]; len(args) != want {
 		if !compare {
-			return errors.New("one URL is asked\nhint: --compare A B compares two")
+			return errors.New("give one URL\nhint: --compare A B compares two")
 		}
-		return errors.New("--compare wants two: two URLs, or two files of --save")
+		return errors.New("--compare needs two URLs, or two files of --save")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -225,17 +220,17 @@ func loadOptions(cmd *cobra.Command) (load.Options, error) {
 	}
 	for _, name := range []string{"for", "timeout"} {
 		if command.TimeOf(flags, name) <= 0 {
-			return o, fmt.Errorf("--%s wants some time, such as 1s", name)
+			return o, fmt.Errorf("--%s must be longer than 0, such as 1s", name)
 		}
 	}
 	o.Connections, _ = flags.GetInt("connections")
 	if o.Connections < 1 {
-		return o, fmt.Errorf("--connections %d is no number of connections", o.Connections)
+		return o, fmt.Errorf("--connections %d is not a number of connections", o.Connections)
 	}
 	o.NewConnections, _ = flags.GetBool("new-connections")
 	o.Rate, _ = flags.GetFloat64("rate")
 	if flags.Changed("rate") && !(o.Rate > 0) {
-		return o, fmt.Errorf("--rate %v is no number of requests per second", o.Rate)
+		return o, fmt.Errorf("--rate %v is not a number of requests per second", o.Rate)
 	}
 	o.Requests, _ = flags.GetUint64("requests")
 	o.Insecure, _ = flags.GetBool("insecure")
@@ -246,7 +241,7 @@ func loadOptions(cmd *cobra.Command) (load.Options, error) {
 	for _, text := range bind {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return o, fmt.Errorf("--bind %q is no address", text)
+			return o, fmt.Errorf("--bind %q is not an address", text)
 		}
 		o.Bind = append(o.Bind, addr)
 	}

@@ -42,7 +42,7 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 		r = startReport(cmd, args, "Load on "+args[0]+" and "+args[1])
 		a, b, none, err = measuredSides(ctx, cmd, args, r)
 	default:
-		return errors.New("--compare wants two URLs or two files, not one of each")
+		return errors.New("--compare needs two URLs or two files, not one of each")
 	}
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 	}
 	if last := len(found.Sections) - 1; urls == 0 {
 		found.Sections[last].Text = append(found.Sections[last].Text,
-			"Two runs, one after the other: what else was different between them is in the difference too. Two URLs are asked in turn.")
+			"Two runs, one after the other: anything else that differed between them is part of the difference. Two URLs are loaded in turn.")
 	}
 	r.Sections = append(r.Sections, found.Sections...)
 	r.Warnings = append(r.Warnings, found.Warnings...)
@@ -94,7 +94,7 @@ func savedSides(files []string) (a, b load.Side, err error) {
 func measuredSides(ctx context.Context, cmd *cobra.Command, urls []string, r *figures.Report) (a, b load.Side, none, err error) {
 	for _, name := range []string{"every", "watch-host", "netns-of", "requests"} {
 		if cmd.Flags().Changed(name) {
-			return a, b, nil, fmt.Errorf("--%s is of one load: two are measured in rounds", name)
+			return a, b, nil, fmt.Errorf("--%s is for one load: two are measured in rounds", name)
 		}
 	}
 	o, err := loadOptions(cmd)

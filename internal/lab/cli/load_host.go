@@ -39,7 +39,7 @@ func watchedSpaces(cmd *cobra.Command) ([]hostwatch.Namespace, error) {
 		out = append(out, n)
 	}
 	if unix.Geteuid() != 0 {
-		return nil, fmt.Errorf("watch the network namespace %s: not permitted\nhint: it needs root", names[0])
+		return nil, fmt.Errorf("watch the network namespace %s: not permitted\nhint: run it as root", names[0])
 	}
 	return out, nil
 }

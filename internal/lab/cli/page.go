@@ -20,21 +20,22 @@ import (
 func newPage() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "page COMMAND [ARGUMENT]...",
-		Short: "Run a command on a host and a fleet that packets come to",
-		Long: `Makes, in network namespaces, a host with an agent that runs the only-Europe example, a
-controller with five hosts, and packets of many countries to all of them; then runs a command,
-such as the tests of the page, in whose environment SLUICE_SCENE says in JSON where all that is.
-All is gone when the command ends. With --agents it makes the fleet of "bench fleet" instead.
+		Short: "Run a command on a host and a fleet that receive packets",
+		Long: `Makes, in network namespaces, a host with an agent that runs the only-Europe example, a controller with
+five hosts, and packets of many countries to all of them; then runs a command, such as the browser
+tests, with SLUICE_SCENE describing all of it in JSON. Everything is deleted when the command ends.
+With --agents it makes the fleet of "bench fleet" instead.
 
-Environment: SLUICE_SCENE and PATH, in which the programs come first, for the command.
-Exit status: 0 the command had that, 1 another one, 2 bad use, or the scene could not be made, 130 interrupted.`,
+Environment: for the command, SLUICE_SCENE, and PATH with the programs first.
+Exit status: 0 the command ended with 0, 1 with another status, 2 bad use, or the scene could not be
+made, 130 interrupted.`,
 		Example: `  sluice-lab page node --test web/test`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    runPage,
 	}
 	addScene(cmd)
 	flags := cmd.Flags()
-	flags.Int("packets", 0, "send `N` packets a second more, each of which a host drops and logs")
+	flags.Int("packets", 0, "send `N` more packets a second, each of which a host drops and logs")
 	flags.Int("agents", 0, "make a fleet of `N` agents, most of them simulated, without packets")
 	flags.Int("rows", 0, "add hosts that never connected, up to `N` in all, to the fleet of --agents")
 	flags.SetInterspersed(false)

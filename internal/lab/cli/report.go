@@ -22,9 +22,8 @@ import (
 )
 
 // reportHelp is part of the help of every command that measures.
-const reportHelp = `--json prints the report as JSON instead of the table. --save writes it into a
-file, for "sluice-lab bench show" and "sluice-lab bench diff"; --html draws it as one page
-with charts that needs no network.`
+const reportHelp = `--json prints the report as JSON instead of the table. --save writes it to a file, for "sluice-lab
+bench show" and "sluice-lab bench diff"; --html draws it as one page with charts that needs no network.`
 
 // addReport adds the flags of a command that measures.
 func addReport(cmd *cobra.Command) {
@@ -34,13 +33,13 @@ func addReport(cmd *cobra.Command) {
 
 // addSave adds --save.
 func addSave(cmd *cobra.Command) {
-	cmd.Flags().String("save", "", "write the report as JSON into `FILE` too")
+	cmd.Flags().String("save", "", "also write the report as JSON to `FILE`")
 	lookAtFiles(cmd)
 }
 
 // addPage adds --html.
 func addPage(cmd *cobra.Command) {
-	cmd.Flags().String("html", "", "write the report as a page with charts into `FILE`")
+	cmd.Flags().String("html", "", "write the report as a page with charts to `FILE`")
 	lookAtFiles(cmd)
 }
 
@@ -70,7 +69,7 @@ func lookAtFiles(cmd *cobra.Command) {
 // report takes its file's place by rename, so it must not be /dev/stdout.
 func canWrite(file string) error {
 	if file == "" {
-		return errors.New("the name of a file is wanted")
+		return errors.New("give the name of a file")
 	}
 	switch info, err := os.Stat(file); {
 	case err == nil && !info.Mode().IsRegular():

@@ -20,15 +20,14 @@ func Main(args []string) int { return command.Main(Root(), args) }
 func Root() *cobra.Command {
 	root := command.Root(&cobra.Command{
 		Use:   "sluice-lab",
-		Short: "Measures, emulates and plays what the firewall sluice is held to",
-		Long: `Measures what packets and changes cost under Sluice and under what others use,
-puts load on web servers, replays incidents, and runs all of it on other kernels.
-It works in network namespaces and emulated machines of its own, with the program
-sluice that lies beside it or else is the first in PATH. A host that is only to be
-protected does not need it.
+		Short: "Measure and test the firewall sluice, and replay incidents",
+		Long: `Measures what packets and changes cost under Sluice and under other tools, puts load on web servers,
+replays incidents, and runs all of it on other kernels. It works in network namespaces and emulated
+machines of its own, with the program sluice in its own directory or else the first in PATH. You do
+not need it to protect a host.
 
-With --json every command prints one JSON value on standard output. When it fails
-before that, the value has the keys "error" and "exit-status".
+With --json every command prints one JSON value on standard output. If it fails before that, the value
+has the keys "error" and "exit-status".
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.`,
 		Example: `  sluice-lab bench packet --html page.html
@@ -83,7 +82,7 @@ func theProgram(name string) (string, error) {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the program that is measured: %w\nhint: put %s beside sluice-lab, or into a folder of PATH", err, name)
+		return "", fmt.Errorf("find the program that is measured: %w\nhint: put %s into the directory of sluice-lab, or of PATH", err, name)
 	}
 	return found, nil
 }

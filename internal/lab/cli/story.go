@@ -20,30 +20,27 @@ func newStory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "story NUMBER",
 		Short: "Replay an incident, name its cause, and measure Sluice's answer",
-		Long: `Builds an incident in network namespaces with the real programs, measures it,
-names the cause from what the kernel shows, applies Sluice's answer with "sluice
-apply", and measures again. "sluice-lab story list" tells which there are.
+		Long: `Builds an incident in network namespaces with the real programs, measures it, names the cause from what
+the kernel shows, applies Sluice's answer with "sluice apply", and measures again. "sluice-lab story
+list" lists the incidents.
 
-Nothing is sent beyond the namespaces, the host's own rules are not touched, and
-everything is gone afterwards, also after Ctrl-C.
+Nothing is sent beyond the namespaces, the host's own rules are not touched, and everything is deleted
+afterwards, also after Ctrl-C.
 
-The limit of the connection table (nf_conntrack_max) belongs to the whole machine.
-The stories that set it play in an emulated machine with --kernel, where time is
-counted in instructions, or here with --host-sysctl: every table of this machine
-then has the story's limit for a while, and new connections that are tracked may
-be lost. The value comes back in any case, also when sluice is killed.
+The limit of the connection table (nf_conntrack_max) is for the whole machine. Stories that set it run
+in an emulated machine with --kernel, where time is counted in instructions, or here with
+--host-sysctl: every table of this machine then has the story's limit for a while, and new tracked
+connections may be lost. The old value is restored in any case, even if sluice is killed.
 
 ` + reportHelp + `
 
-Environment: SLUICE_STATE_DIR is where the country data are that story 3 needs (see
-sluice geo update).
+Environment: SLUICE_STATE_DIR has the country data that story 3 needs (see sluice geo update).
 
-Files: kernels are kept in $XDG_CACHE_HOME/sluice, ~/.cache/sluice where it is not
-set. /run/sluice-held-sysctls.json has what is to be brought back.
+Files: kernels are kept in $XDG_CACHE_HOME/sluice, or else ~/.cache/sluice.
+/run/sluice-held-sysctls.json has the values to restore.
 
-Exit status: 0 played and every goal reached, 1 a goal is not reached or cannot be
-shown (its line says which), 2 bad use, or a machine that lacks something, 130
-interrupted.`,
+Exit status: 0 played, and every goal reached, 1 a goal is not reached or cannot be shown (its line says
+which), 2 bad use, or a machine that lacks something, 130 interrupted.`,
 		Example: `  sluice-lab story list
   sluice-lab story 2 --html story2.html
   sluice-lab story 1 --kernel 6.12`,
@@ -60,8 +57,8 @@ interrupted.`,
 	flags := cmd.Flags()
 	flags.Bool("host-sysctl", false, "let the story set nf_conntrack_max of this machine while it plays")
 	flags.String("kernel", "", "play in an emulated machine with kernel `VERSION` of Debian, such as 6.12")
-	flags.Bool("short", false, "the least that still shows it, with rougher figures")
-	flags.Uint64("seed", 1, "`NUMBER` that what is drawn at random comes from")
+	flags.Bool("short", false, "play the shortest version, with rougher figures")
+	flags.Uint64("seed", 1, "random seed `NUMBER`")
 	flags.Bool("in-lab", false, "the machine is one of the kernel lab")
 	command.Must(flags.MarkHidden("in-lab"))
 	cmd.MarkFlagsMutuallyExclusive("host-sysctl", "kernel")
@@ -76,7 +73,7 @@ func newStoryList() *cobra.Command {
 		Short: "List the stories",
 		Long: `Lists the incidents that "sluice-lab story NUMBER" plays, and what each needs.
 
-Exit status: 0, 2 for bad use.`,
+Exit status: 0 fine, 2 bad use.`,
 		Example: "  sluice-lab story list",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -104,7 +101,7 @@ Exit status: 0, 2 for bad use.`,
 func newStoryAsk() *cobra.Command {
 	return &cobra.Command{
 		Use:    "ask",
-		Short:  "Ask a web server as a story wants it",
+		Short:  "Send the requests of a story to a web server",
 		Long:   "Started by story in the namespace of a client; reads JSON, and writes JSON.\n\nExit status: 0 done, 2 it failed.",
 		Args:   cobra.NoArgs,
 		Hidden: true,
@@ -139,7 +136,7 @@ func runStory(cmd *cobra.Command, args []string) error {
 	number, err := strconv.Atoi(args[0])
 	s, there := stories.Find(number)
 	if err != nil || !there {
-		return fmt.Errorf("there is no story %q\nhint: sluice-lab story list", args[0])
+		return fmt.Errorf("no such story: %q\nhint: sluice-lab story list", args[0])
 	}
 	flags := cmd.Flags()
 	o := stories.Options{Version: sluice.Version(), Command: commandLine(cmd, args), Countries: command.StateDir(cmd)}

@@ -141,7 +141,7 @@ func (d *Diff) Markdown() string {
 	var b strings.Builder
 	switch {
 	case len(d.Changes)+len(d.Settings) == 0:
-		return "No difference: both treat every packet alike.\n"
+		return "No difference: both treat every packet the same.\n"
 	case d.Opens():
 		b.WriteString("**It opens something.** ")
 	default:

@@ -494,7 +494,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Load a policy into the kernel, and take it back unless confirmed. */
+        /** Load a policy, and roll it back unless confirmed. */
         post: operations["apply"];
         delete?: never;
         options?: never;
@@ -521,7 +521,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Keep the policy that waits for its confirmation. */
+        /** Keep the policy that waits for confirmation. */
         post: operations["confirm"];
         delete?: never;
         options?: never;
@@ -575,7 +575,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take everything of Sluice's out of the kernel. */
+        /** Remove everything of Sluice from the kernel. */
         post: operations["remove"];
         delete?: never;
         options?: never;
@@ -1187,7 +1187,7 @@ export interface components {
             for?: number;
             /** @description also who is logged in over ssh */
             force?: boolean;
-            /** @description leave a ban of the same that holds longer as it is */
+            /** @description keep an existing ban that holds longer */
             "keep-longer"?: boolean;
         };
         ToBan: {
@@ -1211,7 +1211,7 @@ export interface components {
              * @description seconds; until it is lifted unless given
              */
             for?: number;
-            /** @description before bans too */
+            /** @description also when the address is banned */
             "over-ban"?: boolean;
         };
         DisallowRequest: {
@@ -1219,7 +1219,7 @@ export interface components {
             what: string;
             /** @description as rules write it; all that it is let in to unless given */
             service?: string;
-            /** @description also where somebody who is logged in over ssh could not come back */
+            /** @description even if somebody who is logged in over ssh could not come back */
             force?: boolean;
         };
         SetRequest: {
@@ -1232,7 +1232,7 @@ export interface components {
              * @description seconds, of what is added; until it is removed unless given
              */
             for?: number;
-            /** @description also where somebody who is logged in over ssh could not come back */
+            /** @description even if somebody who is logged in over ssh could not come back */
             force?: boolean;
         };
         Addition: {
@@ -1258,7 +1258,7 @@ export interface components {
             policy: string[];
             /** @description by commands */
             added: components["schemas"]["Addition"][];
-            /** @description the policy that runs has no living set of that name */
+            /** @description the running policy has no living set of that name */
             gone: boolean;
         }[];
         SetEdited: {
@@ -1288,7 +1288,7 @@ export interface components {
              */
             until?: string;
             by: components["schemas"]["Author"];
-            /** @description it holds before bans too */
+            /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
             /** @description of one of the fleet, its ID there */
             id?: string;
@@ -1309,7 +1309,7 @@ export interface components {
              */
             until?: string;
             by: components["schemas"]["Author"];
-            /** @description it holds before bans too */
+            /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
             /** @description of one of the fleet, its ID there */
             id?: string;
@@ -1329,7 +1329,7 @@ export interface components {
              */
             until?: string;
             by: components["schemas"]["Author"];
-            /** @description it holds before bans too */
+            /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
             /** @description of one of the fleet, its ID there */
             id?: string;
@@ -1419,7 +1419,7 @@ export interface components {
             hits?: {
                 [key: string]: number;
             };
-            /** @description do not prove what the policy is expected to do */
+            /** @description do not prove the expectations of the policy */
             "no-expect"?: boolean;
         };
         /** @description A packet. What is not given is as the command has it. */
@@ -1514,9 +1514,9 @@ export interface components {
             keep?: boolean;
             /** @description also where it locks a peer out or takes too much memory */
             force?: boolean;
-            /** @description do not read the rules back, and prove nothing */
+            /** @description do not read the rules back or prove them */
             "no-verify"?: boolean;
-            /** @description delete the flows that the new policy refuses */
+            /** @description end existing connections that the new policy refuses */
             cut?: boolean;
         };
         /** @description Which entries of the connection table; what is not given is any. Addresses and ports are those of the packet that began the connection. */
@@ -1807,7 +1807,7 @@ export interface components {
             "confirm-ns"?: number;
             /** @description at boot too, once they are kept */
             persist?: boolean;
-            /** @description also where the table may take more than half of the free memory */
+            /** @description even if the table may take more than half of the free memory */
             force?: boolean;
         };
         Untuning: {
@@ -1939,19 +1939,19 @@ export interface components {
             }[];
             /** @description of how many of them the packet was looked at */
             "looked-at": number;
-            /** @description of those looked at, most first, 20 at most */
+            /** @description of those examined, most first, 20 at most */
             sources?: {
                 source: string;
                 "looked-at": number;
             }[];
-            /** @description of the policy, of those looked at, most first, 20 at most */
+            /** @description of the policy, of those examined, most first, 20 at most */
             lines?: {
                 file?: string;
                 line?: number;
                 rule: string;
                 "looked-at": number;
             }[];
-            /** @description what dropped the packets that were traced, and what is deduced of those looked at; most first, 20 at most */
+            /** @description what dropped the packets that were traced, and what is deduced of those examined; most first, 20 at most */
             rules?: (components["schemas"]["DropRule"] & {
                 packets: number;
             })[];
@@ -2466,7 +2466,7 @@ export interface components {
             times?: components["schemas"]["Times"];
             proof?: components["schemas"]["Proof"];
         };
-        /** @description A generation that waits for its confirmation. */
+        /** @description A generation that waits for confirmation. */
         Pending: {
             generation: number;
             /** @description what returns, 0 is nothing */

@@ -101,7 +101,7 @@ func (c *Copy) make(ctx context.Context, s *state) error {
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			err = fmt.Errorf("%w\nhint: it needs root", err)
+			err = fmt.Errorf("%w\nhint: run it as root", err)
 		}
 		return err
 	}
