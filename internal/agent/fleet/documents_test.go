@@ -201,7 +201,7 @@ func TestGuestsOfStolenKey(t *testing.T) {
 		s.await(wire.StateConfirmed, time.Minute)
 		before := s.view("2")
 		for _, c := range []struct{ at, address, public, label, want string }{
-			{"eth1", "10.30.0.5", "", "api", "guest vm-1: eth1 is no interface where guests may be"},
+			{"eth1", "10.30.0.5", "", "api", "guest vm-1: eth1 is not an interface for guests"},
 			{"tap0", "10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is within no set by guests"},
 			{"tap0", "192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is within no set by guests"},
 			{"tap0", "2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is within no set by guests"},

@@ -120,8 +120,8 @@ func (f *Fleet) groups() ([]group, []Found) {
 		}
 		if len(files) == 0 {
 			found = append(found, Found{Finding: check.Finding{
-				Code: NoPart, Severity: check.Error, Pos: h.Pos, Hint: "write a part without hosts, which is of every host, or one that selects it",
-				Message: fmt.Sprintf("no part is of host %s, which would be left open", h.Name),
+				Code: NoPart, Severity: check.Error, Pos: h.Pos, Hint: "write a part without hosts, which applies to every host, or one that selects it",
+				Message: fmt.Sprintf("no part applies to host %s, which would be left open", h.Name),
 			}})
 			continue
 		}

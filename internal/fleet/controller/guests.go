@@ -171,7 +171,7 @@ func (c *Controller) checkBounds(ctx context.Context, bundle int64, g *store.Gue
 		return err
 	}
 	if is := ofLanguage(g); !fleet.Attaches(&is) {
-		return wrong("guest %s: %s is no interface where guests may be by bundle %d: guests of fleet.yaml says which are, in interfaces", g.ID, g.Interface, bundle)
+		return wrong("guest %s: %s is not an interface for guests by bundle %d: guests of fleet.yaml says which are, in interfaces", g.ID, g.Interface, bundle)
 	}
 	for _, a := range g.Addresses {
 		if !addresses.Contains(a) {

@@ -141,7 +141,7 @@ func TestPolicyCheck(t *testing.T) {
 		{"parts/70-mail.yaml", "version: 1\nhosts: role=mail\n", `idle-part parts/70-mail.yaml:2 no host has this part []`},
 		{"parts/10-base.yaml", "", "policy "},
 		{"banned.txt", "192.0.2.1\nnonsense\n", "policy banned.txt:2 "},
-		{"fleet.yaml", strings.Replace(f.text, "parts/*.yaml", "parts/50*.yaml", 1), "no-part inventory.yaml:1 no part is of host web-1"},
+		{"fleet.yaml", strings.Replace(f.text, "parts/*.yaml", "parts/50*.yaml", 1), "no-part inventory.yaml:1 no part applies to host web-1"},
 		// No file of the machine, and no list of another one, is read for who asks.
 		{"parts/60-web.yaml", "version: 1\nhosts: role=web\nsets: {x: {file: /etc/passwd}}\ninput: {rules: [allow https from x]}\n", "cannot read the set file"},
 		{"parts/60-web.yaml", "version: 1\nhosts: role=web\nsets: {x: {file: ../../../../../etc/passwd}}\ninput: {rules: [allow https from x]}\n", "does not exist"},

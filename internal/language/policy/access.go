@@ -55,7 +55,7 @@ func (f *file) approve(e source.Entry) (all []string) {
 		case !slices.Contains(Approvals, name):
 			f.fail(f.At(n), "", "approve is a list of %s, this is %s%s", strings.Join(Approvals, ", "), source.Quote(name), source.DidYouMean(name, Approvals))
 		case slices.Contains(all, name):
-			f.fail(f.At(n), "leave one out", "%s stands in approve twice", name)
+			f.fail(f.At(n), "remove one", "%s is in approve twice", name)
 		default:
 			all = append(all, name)
 		}
@@ -89,9 +89,9 @@ func (f *file) access(e source.Entry) (all []Access) {
 		}
 		switch {
 		case a.Who == "":
-			f.fail(a.Pos, "write who: oidc:GROUP, or user:NAME", "an access of nobody")
+			f.fail(a.Pos, "write who: oidc:GROUP, or user:NAME", "access without who")
 		case a.Role == "":
-			f.fail(a.Pos, "write role: viewer, operator or admin", "an access without a role")
+			f.fail(a.Pos, "write role: viewer, operator or admin", "access without role")
 		default:
 			all = append(all, a)
 		}

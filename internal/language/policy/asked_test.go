@@ -66,11 +66,11 @@ func TestAsking(t *testing.T) {
 		{"not", "not [office, 192.0.2.0/24]", who(false), "not [office, 192.0.2.0/24]", ""},
 		{"anybody", "any", who(false), "anybody", ""},
 		{"zone", "lan", who(false), "lan", ""},
-		{"zone without sense", "lan", who(true), "", "--from:1:1: zone \"lan\" cannot be used behind from in output: packets from this host come in by no interface\n    lan\n    ^\nhint: write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward"},
+		{"zone without sense", "lan", who(true), "", "--from:1:1: zone \"lan\" cannot be used after from in output: packets from this host come in by no interface\n    lan\n    ^\nhint: write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward"},
 		{"unknown set", "not offce", who(false), "", "--from:1:5: unknown set or zone \"offce\", did you mean \"office\"?\n    not offce\n        ^"},
 		{"bad address", "192.0.2.0/33", who(false), "", "--from:1:1: "},
 		{"zone alone", "wan", zone, "wan", ""},
-		{"set as zone", "office", zone, "", "--in:1:1: \"office\" is a set, and in wants a zone\n    office\n    ^\nhint: write from or to for a set"},
+		{"set as zone", "office", zone, "", "--in:1:1: \"office\" is a set, but in takes a zone\n    office\n    ^\nhint: write from or to for a set"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := test.read(test.text)

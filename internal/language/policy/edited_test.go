@@ -41,7 +41,7 @@ func TestEdited(t *testing.T) {
 		"by its whole name too": {dir + "/p.yaml", map[string]string{"conf.d/b.yaml": ""}, []string{dir + "/p.yaml", dir + "/conf.d/a.yaml", dir + "/conf.d/b.yaml"}, ""},
 		"in a new folder":       {"p.yaml", map[string]string{"p.yaml": head + "include: [new/c.yaml]\n", "new/c.yaml": ""}, []string{"p.yaml", "new/c.yaml"}, ""},
 		"nothing of it":         {"p.yaml", map[string]string{"q.yaml": "rubbish"}, []string{"p.yaml", "conf.d/a.yaml"}, ""},
-		"a circle":              {"p.yaml", map[string]string{"p.yaml": head + "include: [./p.yaml]\n"}, nil, "include each other in a circle"},
+		"a circle":              {"p.yaml", map[string]string{"p.yaml": head + "include: [./p.yaml]\n"}, nil, "include each other in a loop"},
 		"a broken part":         {"p.yaml", map[string]string{"p.yaml": scoped, "part.yaml": "nonsense: 1\n"}, nil, "part.yaml:1:1: "},
 		"a part":                {"p.yaml", map[string]string{"p.yaml": scoped, "part.yaml": "sets: { b: [10.20.0.8] }\n"}, []string{"p.yaml", "part.yaml"}, ""},
 	} {

@@ -84,7 +84,7 @@ func (p *Policy) mayExcept(b *ExceptionBounds, by string, what addrset.Range, le
 	}
 	in, err := inWho(what)
 	if err == nil && !in {
-		err = p.Errorf(b.WhoPos, "", "%s is none of those that the policy lets in %s", what, by)
+		err = p.Errorf(b.WhoPos, "", "%s is not among those that the policy lets in %s", what, by)
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (p *Policy) Service(text string) (string, error) {
 // Polices says why an exception would do nothing to a policy; nil where it does.
 func (p *Policy) Polices() error {
 	if p.Input == nil && p.Forward == nil {
-		return fmt.Errorf("the policy that runs has neither input nor forward, so it lets everybody in")
+		return fmt.Errorf("the running policy has neither input nor forward, so everybody is let in")
 	}
 	return nil
 }

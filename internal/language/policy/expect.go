@@ -194,7 +194,7 @@ func (p *Policy) AddExpectations(name string, data []byte) error {
 	before := p.Expect
 	l.policy, l.files = p, []string{name}
 	if _, twice := p.lines[name]; twice {
-		l.fail(Pos{File: name}, "name a file with version and expect alone", "the file is part of the policy already")
+		l.fail(Pos{File: name}, "name a file with only version and expect", "the file is part of the policy already")
 		return l.errs
 	}
 	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: []string{name}}
@@ -233,7 +233,7 @@ func (f *file) expectations(doc *yaml.Node) {
 		case e.Name == "expect":
 			f.expect(e)
 		case grammar.Of("policy").Key(e.Name) != nil:
-			f.fail(f.At(e.Key), hint+"; what else belongs to the policy stands there", "%s cannot be used in a file of expectations", source.Quote(e.Name))
+			f.fail(f.At(e.Key), hint+"; everything else belongs in the policy", "%s cannot be used in a file of expectations", source.Quote(e.Name))
 		default:
 			f.fail(f.At(e.Key), hint, "unknown key %s in a file of expectations%s", source.Quote(e.Name), source.DidYouMean(e.Name, []string{"version", "expect"}))
 		}

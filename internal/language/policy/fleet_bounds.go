@@ -61,7 +61,7 @@ func (f *file) banBounds(e source.Entry) *BanBounds {
 func (f *file) widest(n *yaml.Node, b *BanBounds) {
 	const hint = "write widest: [24, 48], the lengths of a prefix of IPv4 and of one of IPv6"
 	if n.Kind != yaml.SequenceNode || len(n.Content) != 2 {
-		f.fail(f.At(n), hint, "widest is two lengths of prefixes")
+		f.fail(f.At(n), hint, "widest takes two prefix lengths")
 		return
 	}
 	for i, most := range []uint64{32, 128} {
@@ -124,9 +124,9 @@ func (f *file) boundShared(fleet *Fleet) {
 	switch {
 	case s == nil || f.lenient:
 	case b == nil:
-		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans has the controller ban, and without bans it may not")
+		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans makes the controller ban, which needs bans")
 	case s.For > b.For:
-		f.fail(s.Pos, "", "share-bans bans for %s, and bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
+		f.fail(s.Pos, "", "share-bans bans for %s, but bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
 	}
 }
 
@@ -168,7 +168,7 @@ func (p *Policy) neverBanned(fleet *Policy) (all addrset.Set) {
 func (p *Policy) MayBan(what addrset.Range, length time.Duration) error {
 	b := p.Fleet.Bans
 	if b == nil {
-		return p.Errorf(p.Fleet.Pos, "write bans: {} in the file of the fleet, and sign that", "the fleet lets its controller ban nobody")
+		return p.Errorf(p.Fleet.Pos, "write bans: {} in the file of the fleet, and sign that", "the fleet does not let its controller ban")
 	}
 	if length == 0 || length > b.For {
 		return p.Errorf(b.Pos, "", "the fleet lets its controller ban for at most %s", formatDuration(b.For))
@@ -179,7 +179,7 @@ func (p *Policy) MayBan(what addrset.Range, length time.Duration) error {
 	}
 	as := addrset.PrefixRange(netip.PrefixFrom(what.From, widest).Masked())
 	if size, most := distance(what), distance(as); most.Less(size) {
-		return p.Errorf(b.Pos, "", "%s has more addresses than a /%d, and the fleet lets its controller ban none that does", what, widest)
+		return p.Errorf(b.Pos, "", "%s is wider than a /%d, the widest that the fleet lets its controller ban", what, widest)
 	}
 	return nil
 }
@@ -193,10 +193,10 @@ func distance(r addrset.Range) addrset.Number {
 func (p *Policy) MayAllow(what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
 	b := p.Fleet.Exceptions
 	if b == nil {
-		return p.Errorf(p.Fleet.Pos, "write exceptions: {who: [...], longest: 8h} in the file of the fleet, and sign that", "the fleet lets its controller let nobody in")
+		return p.Errorf(p.Fleet.Pos, "write exceptions: {who: [...], longest: 8h} in the file of the fleet, and sign that", "the fleet does not let its controller make exceptions")
 	}
 	if length == 0 {
-		return p.Errorf(b.Pos, "", "whom the controller lets in, it lets in for a time")
+		return p.Errorf(b.Pos, "", "exceptions by the controller need an end")
 	}
 	return p.mayExcept(b, "by its controller", what, length, inWho)
 }

@@ -30,7 +30,7 @@ func (f *file) onlyGuests(n *yaml.Node) *selector.Selector {
 	of := strings.TrimLeft(text, " ")
 	rest, is := strings.CutPrefix(of, "guests ")
 	if !is {
-		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "what a part is to keep to is guests, this is %s", source.Quote(text))
+		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "the scope of a part is guests, this is %s", source.Quote(text))
 		return nil
 	}
 	s, err := selector.Parse(rest)
@@ -65,9 +65,9 @@ func (f *Fleet) ofGuests(s *selector.Selector) []Scope {
 func (l *loader) forwarded(x *Expectation) {
 	switch {
 	case x.On != "" && x.On != Forward:
-		l.fail(x.Pos, "leave out on "+string(x.On), "%s is of the host, and a part with only is of its guests", x.On)
+		l.fail(x.Pos, "remove on "+string(x.On), "%s belongs to the host, but a part with only is for its guests", x.On)
 	case len(x.Users) > 0:
-		l.fail(x.Pos, "leave out by user", "users are of the host, and a part with only is of its guests")
+		l.fail(x.Pos, "remove by user", "users belong to the host, but a part with only is for its guests")
 	default:
 		x.On = Forward
 	}

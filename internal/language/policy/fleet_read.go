@@ -39,7 +39,7 @@ func (r Reading) ReadFleet(path string) (*Policy, error) {
 func (f *file) mayStandInFleet(e source.Entry) bool {
 	switch {
 	case f.isFleet && e.Name == "include":
-		f.fail(f.At(e.Key), "name the file in parts, where it may say of which hosts it is", "include cannot be used in a part of a fleet")
+		f.fail(f.At(e.Key), "name the file in parts, where it can name its hosts", "include cannot be used in a part of a fleet")
 	case !f.isFleet && f.follow && slices.Contains(partKeys, e.Name):
 		f.unread = true // the fleet has the rest
 		f.ofAll(e.Key, "%s is for parts of a fleet, and this is a policy of one host", e.Name)
@@ -70,7 +70,7 @@ func (f *file) ofFleet(root *yaml.Node) bool {
 	host, _ := has(root, "host")
 	switch isView := host != nil; {
 	case isView && (f.view != nil || f.every):
-		f.fail(f.At(key), "name the file of the fleet", "%s is what one host is in a fleet", f.Name)
+		f.fail(f.At(key), "name the file of the fleet", "%s is the file of one host in a fleet", f.Name)
 	case isView:
 		f.hostView(root)
 	case f.follow && f.view == nil && !f.every:
@@ -161,7 +161,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 	// The source of a guest with an address of its own is that, whatever else is rewritten.
 	f.policy.NAT = slices.Concat(f.maps, f.policy.NAT)
 	if !f.every && len(f.errs) == before && !slices.ContainsFunc(fleet.Parts, func(p Part) bool { return p.Matches }) {
-		f.fail(f.At(parts), "write a part without hosts, which is of every host", "no part is of %s, which would be left open", fleet)
+		f.fail(f.At(parts), "write a part without hosts, which applies to every host", "no part applies to %s, which would be left open", fleet)
 	}
 }
 
@@ -181,7 +181,7 @@ func (f *file) part(n *yaml.Node, name string) {
 	}
 	if other, done := f.real[target]; done {
 		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
-			f.fail(f.At(n), "", "%s is no part", other)
+			f.fail(f.At(n), "", "%s is not a part", other)
 		}
 		return
 	}
@@ -344,7 +344,7 @@ func (f *file) hostView(root *yaml.Node) {
 		}
 	}
 	f.unread = true
-	f.fail(f.At(fleet), "", "%s is no file of a fleet", name)
+	f.fail(f.At(fleet), "", "%s is not the file of a fleet", name)
 }
 
 // labels reads the labels of a host or of a guest.
@@ -421,7 +421,7 @@ func (f *file) requires(w Word) {
 	defined := f.defined(w.Text)
 	switch {
 	case defined.File == f.Name:
-		f.fail(w.Pos, "leave it out", "%s is defined in this part, see %s", source.Quote(w.Text), defined)
+		f.fail(w.Pos, "remove it", "%s is defined in this part, see %s", source.Quote(w.Text), defined)
 	case defined.File == "" && !f.unread:
 		f.fail(w.Pos, f.elsewhere(w.Text), "no part of %s defines %s", f.policy.Fleet, source.Quote(w.Text))
 	}

@@ -151,7 +151,7 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nrequires: shop\nservices: {shop: tcp/81}\n"},
 			web,
-			"parts/60-web.yaml:2:11: \"shop\" is defined in this part, see parts/60-web.yaml:3:12; leave it out",
+			"parts/60-web.yaml:2:11: \"shop\" is defined in this part, see parts/60-web.yaml:3:12; remove it",
 		},
 		// A part of other hosts is read for its own mistakes.
 		{
@@ -163,17 +163,17 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\ninclude: [more.yaml]\n"},
 			nil,
-			"parts/60-web.yaml:2:1: include cannot be used in a part of a fleet; name the file in parts, where it may say of which hosts it is",
+			"parts/60-web.yaml:2:1: include cannot be used in a part of a fleet; name the file in parts, where it can name its hosts",
 		},
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nsets: {x: {hosts: role=web, within: 192.0.2.0/24}}\n"},
 			nil,
-			"parts/60-web.yaml:2:12: a set by hosts cannot be defined here; define it in the file of the fleet, for its members are the same on every host",
+			"parts/60-web.yaml:2:12: a set by hosts cannot be defined here; define it in the file of the fleet: its members are the same on every host",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web}}\n"},
 			nil,
-			"fleet.yaml:4:14: set \"web\" does not say within which addresses its members are; write within: [203.0.113.0/24], and what is outside of it can never be in the set",
+			"fleet.yaml:4:14: set \"web\" has no within, which bounds the addresses of its members; write within: [203.0.113.0/24]: nothing outside of it can be in the set",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {union: [a], within: 192.0.2.0/24}, a: [192.0.2.1]}\n"},
@@ -188,29 +188,29 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"db-1.yaml": strings.Replace(fleetTexts["db-1.yaml"], "203.0.113.5", "203.0.114.5", 1)},
 			nil,
-			"db-1.yaml:6:9: 203.0.114.5 is not within what set \"web\" may hold, see fleet.yaml:5:49",
+			"db-1.yaml:6:9: 203.0.114.5 is not within set \"web\", see fleet.yaml:5:49",
 		},
 		{
 			nil, &View{Labels: map[string]string{"role": "db"}, Members: map[string][]Range{"web": ranges(t, "192.0.2.1")}},
-			"fleet.yaml:5:3: 192.0.2.1 is not within what set \"web\" may hold, see fleet.yaml:5:49",
+			"fleet.yaml:5:3: 192.0.2.1 is not within set \"web\", see fleet.yaml:5:49",
 		},
 		{
 			map[string]string{"parts/10-base.yaml": ""},
 			&View{Host: "log-1"},
-			"fleet.yaml:3:8: no part is of host log-1 (no labels), which would be left open; write a part without hosts, which is of every host",
+			"fleet.yaml:3:8: no part applies to host log-1 (no labels), which would be left open; write a part without hosts, which applies to every host",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/10-base.yaml, gone.yaml]\n"},
 			web,
 			"fleet.yaml:3:29: cannot read a part: gone.yaml: file does not exist",
 		},
-		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [fleet.yaml, parts/*.yaml]\n"}, web, "fleet.yaml:3:9: fleet.yaml is no part"},
+		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [fleet.yaml, parts/*.yaml]\n"}, web, "fleet.yaml:3:9: fleet.yaml is not a part"},
 		{map[string]string{"fleet.yaml": "version: 1\nfleet: Example_Net/\nparts: [parts/*.yaml]\n"}, web, "fleet.yaml:2:8: \"Example_Net/\" is not the name of a fleet; write"},
 		{map[string]string{"fleet.yaml": "fleet: example.net\n"}, web, "fleet.yaml:1:1: version is missing"},
 		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\ninput: {default: drop}\n"}, web, "fleet.yaml:2:8: a fleet without parts; write parts: [parts/*.yaml]"},
-		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, nil, "db-1.yaml:2:8: fleet.yaml is no file of a fleet"},
+		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, nil, "db-1.yaml:2:8: fleet.yaml is not the file of a fleet"},
 		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, web, "fleet.yaml:1:1: fleet.yaml is the policy of one host; name the file of the fleet"},
-		{map[string]string{"fleet.yaml": fleetTexts["db-1.yaml"]}, web, "fleet.yaml:2:1: fleet.yaml is what one host is in a fleet; name the file of the fleet"},
+		{map[string]string{"fleet.yaml": fleetTexts["db-1.yaml"]}, web, "fleet.yaml:2:1: fleet.yaml is the file of one host in a fleet; name the file of the fleet"},
 		{map[string]string{"fleet.yaml": ""}, nil, "db-1.yaml:2:8: cannot read the fleet: fleet.yaml: file does not exist"},
 		{map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: a/b\n"}, nil, "db-1.yaml:3:7: \"a/b\" is not the name of a host"},
 		{map[string]string{"db-1.yaml": "version: 1\nfleet: fleet.yaml\nhost: a\nlabels: {\"a b\": c}\n"}, nil, "db-1.yaml:4:10: \"a b\" is no name of a label: "},
@@ -284,8 +284,8 @@ func TestRollOut(t *testing.T) {
 		t.Errorf("%v %s", err, diff)
 	}
 	for _, test := range []struct{ text, want string }{
-		{"{stages: [5%, 1%, 100%]}", "fleet.yaml:4:25: a stage of 1% follows one of 5%; each stage has those before it too"},
-		{"{stages: [5%]}", "fleet.yaml:4:21: the last stage is 5%, so that some hosts would never get a new policy; end with 100%"},
+		{"{stages: [5%, 1%, 100%]}", "fleet.yaml:4:25: a stage of 1% follows one of 5%; each stage includes those before it"},
+		{"{stages: [5%]}", "fleet.yaml:4:21: the last stage is 5%, so some hosts would never get a new policy; end with 100%"},
 		{"{stages: []}", "fleet.yaml:4:12: stages is empty"},
 		{"{stages: [half]}", `fleet.yaml:4:21: "half" is no stage; write 1 per class, 3 hosts or 5%`},
 		{"{stages: [0 hosts, 100%]}", "fleet.yaml:4:21: a stage must be above zero"},
@@ -328,8 +328,8 @@ func TestFleetAccess(t *testing.T) {
 	}
 	for _, test := range []struct{ text, want string }{
 		{"everybody", "fleet.yaml:4:9: an access must be a mapping"},
-		{"[{role: admin}]", "fleet.yaml:4:10: an access of nobody; write who: oidc:GROUP, or user:NAME"},
-		{"[{who: \"user:a\"}]", "fleet.yaml:4:10: an access without a role; write role: viewer, operator or admin"},
+		{"[{role: admin}]", "fleet.yaml:4:10: access without who; write who: oidc:GROUP, or user:NAME"},
+		{"[{who: \"user:a\"}]", "fleet.yaml:4:10: access without role; write role: viewer, operator or admin"},
 		{"[{who: netops, role: admin}]", `fleet.yaml:4:16: who is "netops"; write oidc:GROUP, or user:NAME`},
 		{"[{who: \"user:\", role: admin}]", `fleet.yaml:4:16: who is "user:"`},
 		{"[{who: \"user:\\e[31m\", role: admin}]", `fleet.yaml:4:16: who is "user:\x1b[31m"`},
@@ -372,7 +372,7 @@ func TestFleetApprove(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"[publsh]", `fleet.yaml:4:11: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "publsh", did you mean "publish"?`},
 		{"all", `fleet.yaml:4:10: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "all"`},
-		{"[ban, allow, ban]", "fleet.yaml:4:23: ban stands in approve twice; leave one out"},
+		{"[ban, allow, ban]", "fleet.yaml:4:23: ban is in approve twice; remove one"},
 		{"[[ban]]", "fleet.yaml:4:11: approve must be"},
 		{"{ban: true}", "fleet.yaml:4:10: approve must be"},
 	} {
@@ -473,14 +473,14 @@ func TestGuests(t *testing.T) {
 		{guest("{interface: tap1, addresses: 10.30.255.0/23}"), "db-1.yaml:7:35: "},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
 		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
-		{map[string]string{"fleet.yaml": bounded("[tap0, \"vm*\"]")}, "db-1.yaml:8:21: guest vm-2: tap1 is no interface where guests may be; name one of guests: {interfaces: […]} of the file of the fleet, or add it there"},
-		{map[string]string{"fleet.yaml": bounded("[]")}, "db-1.yaml:7:21: guest vm-1: tap0 is no interface where guests may be"},
+		{map[string]string{"fleet.yaml": bounded("[tap0, \"vm*\"]")}, "db-1.yaml:8:21: guest vm-2: tap1 is not an interface for guests; name one of guests: {interfaces: […]} in the file of the fleet, or add it there"},
+		{map[string]string{"fleet.yaml": bounded("[]")}, "db-1.yaml:7:21: guest vm-1: tap0 is not an interface for guests"},
 		{map[string]string{"fleet.yaml": bounded("[\"tap*\", \"tap 0\"]")}, "fleet.yaml:5:32: interface name \"tap 0\" contains \" \""},
 		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
-		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: guests are held to their addresses by forward or namespace, this is \"bridge\"; write enforce: forward, or enforce: namespace"},
-		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public addresses of guests are mapped, this is \"route\"; write public: map"},
+		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: enforce is forward or namespace, this is \"bridge\"; write enforce: forward, or enforce: namespace"},
+		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public is map, this is \"route\"; write public: map"},
 		{vms("guests:"), "parts/60-vms.yaml:2:1: guests is empty; write guests: {enforce: forward}"},
-		{vms("sets: {guests: [192.0.2.1]}"), "parts/60-vms.yaml:2:8: guests are those of the host, and no name in a fleet; use another name"},
+		{vms("sets: {guests: [192.0.2.1]}"), "parts/60-vms.yaml:2:8: guests is a reserved name in a fleet; use another name"},
 		{map[string]string{"parts/70-more.yaml": "version: 1\nguests: {enforce: forward}\n"}, "parts/70-more.yaml:2:10: enforce is already set, see parts/60-vms.yaml:3:19; both are of host hv-1 (role=hypervisor)"},
 	} {
 		texts := maps.Clone(guestTexts)
@@ -513,22 +513,22 @@ func TestOnlyGuests(t *testing.T) {
 		t.Errorf("%+v", p.Expect)
 	}
 	for _, test := range []struct{ text, want string }{
-		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule has to keep to what this file may speak of: to guests app=api; write to guests app=api, or a part of that"},
-		{"forward: {rules: [allow https to 10.30.0.6]}\n", "parts/20-shop.yaml:3:34: 10.30.0.6 is more than this file may speak of: to guests app=api"},
+		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule is outside what this file may decide: to guests app=api; write to guests app=api, or a part of that"},
+		{"forward: {rules: [allow https to 10.30.0.6]}\n", "parts/20-shop.yaml:3:34: 10.30.0.6 is more than this file may decide: to guests app=api"},
 		{"forward: {rules: [allow https to pg]}\n", "parts/20-shop.yaml:3:34: set \"pg\" is not a list of addresses"},
 		{"forward: {rules: [allow https to guests]}\n", "parts/20-shop.yaml:3:34: set \"guests\" is not a list of addresses"},
-		{"forward: {rules: [allow https from api]}\n", "parts/20-shop.yaml:3:19: the rule has to keep to"},
-		{"forward: {rules: [allow https to not api]}\n", "parts/20-shop.yaml:3:34: not api may be more than this file may speak of"},
-		{"forward: {default: allow}\n", "parts/20-shop.yaml:3:11: default cannot be set in a part with only: it holds for everybody; put it into a part without only"},
-		{"input: {rules: [allow ssh]}\n", "parts/20-shop.yaml:3:1: input cannot stand in a part with only: what it says holds for everybody"},
-		{"nat: [masquerade out wan]\n", "parts/20-shop.yaml:3:1: nat cannot stand in a part with only"},
-		{"guests: {enforce: forward}\n", "parts/20-shop.yaml:3:1: guests cannot stand in a part with only"},
-		{"sets: {x: {url: \"https://lists.example.net/x\"}}\n", "parts/20-shop.yaml:3:8: set \"x\" is not a list of addresses, as those of a part with only are"},
-		{"expect: [deny ssh]\n", "parts/20-shop.yaml:3:10: the expectation has to keep to what this file may speak of: to guests app=api"},
-		{"expect: ['deny ssh to [10.30.0.5, 10.30.0.6]']\n", "parts/20-shop.yaml:3:35: 10.30.0.6 is more than this file may speak of"},
-		{"expect: [deny ssh to not api]\n", "parts/20-shop.yaml:3:22: not api may be more than this file may speak of"},
-		{"expect: [deny ssh to 10.30.0.5 on input]\n", "parts/20-shop.yaml:3:10: input is of the host, and a part with only is of its guests; leave out on input"},
-		{"expect: [deny ssh to 10.30.0.5 by user root]\n", "parts/20-shop.yaml:3:10: users are of the host"},
+		{"forward: {rules: [allow https from api]}\n", "parts/20-shop.yaml:3:19: the rule is outside"},
+		{"forward: {rules: [allow https to not api]}\n", "parts/20-shop.yaml:3:34: not api may be more than this file may decide"},
+		{"forward: {default: allow}\n", "parts/20-shop.yaml:3:11: default cannot be set in a part with only: it applies to everybody; put it into a part without only"},
+		{"input: {rules: [allow ssh]}\n", "parts/20-shop.yaml:3:1: input cannot be used in a part with only: it applies to everybody"},
+		{"nat: [masquerade out wan]\n", "parts/20-shop.yaml:3:1: nat cannot be used in a part with only"},
+		{"guests: {enforce: forward}\n", "parts/20-shop.yaml:3:1: guests cannot be used in a part with only"},
+		{"sets: {x: {url: \"https://lists.example.net/x\"}}\n", "parts/20-shop.yaml:3:8: set \"x\" must be a list of addresses in a part with only"},
+		{"expect: [deny ssh]\n", "parts/20-shop.yaml:3:10: the expectation is outside what this file may decide: to guests app=api"},
+		{"expect: ['deny ssh to [10.30.0.5, 10.30.0.6]']\n", "parts/20-shop.yaml:3:35: 10.30.0.6 is more than this file may decide"},
+		{"expect: [deny ssh to not api]\n", "parts/20-shop.yaml:3:22: not api may be more than this file may decide"},
+		{"expect: [deny ssh to 10.30.0.5 on input]\n", "parts/20-shop.yaml:3:10: input belongs to the host, but a part with only is for its guests; remove on input"},
+		{"expect: [deny ssh to 10.30.0.5 by user root]\n", "parts/20-shop.yaml:3:10: users belong to the host"},
 		{"sets: {pg: [10.30.0.5]}\n", "parts/20-shop.yaml:3:8: set \"pg\" is already a set, see fleet.yaml:4:"},
 	} {
 		_, err := load(test.text, Reading{})
@@ -543,7 +543,7 @@ func TestOnlyGuests(t *testing.T) {
 		}
 	}
 	for part, want := range map[string]string{
-		"only: to 10.30.0.5":     "parts/20-shop.yaml:2:7: what a part is to keep to is guests, this is \"to 10.30.0.5\"; write only: guests app=shop",
+		"only: to 10.30.0.5":     "parts/20-shop.yaml:2:7: the scope of a part is guests, this is \"to 10.30.0.5\"; write only: guests app=shop",
 		"only: guests app = = x": "parts/20-shop.yaml:2:20: only: \"=\" is no value of a label",
 	} {
 		texts := maps.Clone(guestTexts)
@@ -580,7 +580,7 @@ func TestOnlyGuests(t *testing.T) {
 	}
 	texts["parts/20-shop.yaml"] = "version: 1\nonly: guests app=other\ninput: {default: allow}\n"
 	_, err = Reading{Texts: changed(texts)}.Load("db-1.yaml")
-	checkFleetError(t, err, "parts/20-shop.yaml:3:1: input cannot stand in a part with only")
+	checkFleetError(t, err, "parts/20-shop.yaml:3:1: input cannot be used in a part with only")
 	if p, err = (Reading{Texts: changed(texts), Parts: true}).Load("db-1.yaml"); err != nil || len(p.Broken) != 0 || len(p.Forward.Rules) != 2 {
 		t.Errorf("%v", err)
 	}

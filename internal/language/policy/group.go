@@ -32,9 +32,9 @@ func (f *file) groupKeys(s *Set, by map[string]source.Entry) {
 		f.fail(f.At(within.Key), "", "within without hosts, guests or live: true")
 	case !is: // see isLive
 	case f.policy.Fleet == nil || f.policy.Fleet.File != f.Name:
-		f.fail(f.At(k.Key), "define it in the file of the fleet, for its members are the same on every host", "a set by %s cannot be defined here", k.Name)
+		f.fail(f.At(k.Key), "define it in the file of the fleet: its members are the same on every host", "a set by %s cannot be defined here", k.Name)
 	case len(s.Within) == 0:
-		f.fail(f.At(k.Key), "write within: [203.0.113.0/24], and what is outside of it can never be in the set", "set %s does not say within which addresses its members are", source.Quote(s.Name))
+		f.fail(f.At(k.Key), "write within: [203.0.113.0/24]: nothing outside of it can be in the set", "set %s has no within, which bounds the addresses of its members", source.Quote(s.Name))
 	case f.view != nil:
 		f.members(s)
 	}
@@ -48,7 +48,7 @@ func (f *file) members(s *Set) {
 			m.Pos = s.Pos
 		}
 		if !all.ContainsSet(addrset.Of(m.Range)) {
-			f.fail(m.Pos, "", "%s is not within what set %s may hold, see %s", m.Range, source.Quote(s.Name), s.Within[0].Pos)
+			f.fail(m.Pos, "", "%s is not within set %s, see %s", m.Range, source.Quote(s.Name), s.Within[0].Pos)
 			continue
 		}
 		s.Elements = append(s.Elements, m)

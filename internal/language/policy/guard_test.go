@@ -19,8 +19,8 @@ func TestGuard(t *testing.T) {
 		{"", "g.yaml:1:1: file is empty"},
 		{"version: 1\ninclude: [a.yaml]\n" + rest, `g.yaml:2:1: unknown key "include" in the guard`},
 		{"version: 1\ninput: {default: allow}\n" + rest, `g.yaml:2:1: unknown key "input" in the guard`},
-		{"version: 1\nsets: {office: {url: \"https://lists.example.net/a\"}}\n" + rest, `g.yaml:2:8: set "office" is filled by others`},
-		{"version: 1\nsets: {office: {living: true}}\n" + rest, `g.yaml:2:8: set "office" is filled by others`},
+		{"version: 1\nsets: {office: {url: \"https://lists.example.net/a\"}}\n" + rest, `g.yaml:2:8: set "office" is filled by another program`},
+		{"version: 1\nsets: {office: {living: true}}\n" + rest, `g.yaml:2:8: set "office" is filled by another program`},
 	} {
 		name := filepath.Join(t.TempDir(), "g.yaml")
 		if err := os.WriteFile(name, []byte(c.text), 0o600); err != nil {

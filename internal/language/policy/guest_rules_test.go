@@ -51,20 +51,20 @@ func TestGuestRules(t *testing.T) {
 		t.Errorf("rules of a guest are a part: %+v", p.Fleet.Parts)
 	}
 	for rules, want := range map[string]string{
-		"forward: {rules: [allow ssh to 10.30.0.6]}":                         `guest-rules/vm-1.yaml:2:32: 10.30.0.6 is more than this file may speak of: to 10.30.0.5`,
-		"forward: {rules: [allow ssh]}":                                      "has to keep to what this file may speak of: to 10.30.0.5, or from 10.30.0.5",
+		"forward: {rules: [allow ssh to 10.30.0.6]}":                         `guest-rules/vm-1.yaml:2:32: 10.30.0.6 is more than this file may decide: to 10.30.0.5`,
+		"forward: {rules: [allow ssh]}":                                      "is outside what this file may decide: to 10.30.0.5, or from 10.30.0.5",
 		"forward: {rules: [allow ssh to not me]}":                            "not me may be more",
 		"forward: {rules: [allow ssh from office to pg]}":                    "set \"pg\" is not a list of addresses",
 		"forward: {default: allow, rules: [allow ssh to me]}":                "default cannot be set in the rules of a guest",
 		"forward: {rules: [\"allow ssh to me limit 3/s each then ban 1h\"]}": "",
-		"input: {rules: [allow ssh to me]}":                                  "input cannot stand in the rules of a guest",
-		"only: guests app=pg\nforward: {rules: [allow ssh to me]}":           "only cannot stand in the rules of a guest",
-		"hosts: role=db":                                       "hosts cannot stand in the rules of a guest",
-		"guests: {enforce: forward}":                           "guests cannot stand in the rules of a guest",
-		"nat: [masquerade out wan]":                            "nat cannot stand in the rules of a guest",
-		"never-ban: [192.0.2.1]":                               "never-ban cannot stand in the rules of a guest",
-		"exceptions: none":                                     "exceptions cannot stand in the rules of a guest",
-		"sets: {mine: {url: \"https://lists.example.net/a\"}}": "is not a list of addresses, as those of the rules of a guest are",
+		"input: {rules: [allow ssh to me]}":                                  "input cannot be used in the rules of a guest",
+		"only: guests app=pg\nforward: {rules: [allow ssh to me]}":           "only cannot be used in the rules of a guest",
+		"hosts: role=db":                                       "hosts cannot be used in the rules of a guest",
+		"guests: {enforce: forward}":                           "guests cannot be used in the rules of a guest",
+		"nat: [masquerade out wan]":                            "nat cannot be used in the rules of a guest",
+		"never-ban: [192.0.2.1]":                               "never-ban cannot be used in the rules of a guest",
+		"exceptions: none":                                     "exceptions cannot be used in the rules of a guest",
+		"sets: {mine: {url: \"https://lists.example.net/a\"}}": "must be a list of addresses in the rules of a guest",
 		"forward: {rules: [allow ssh to mee]}":                 `unknown set or zone "mee", did you mean "me"`,
 		"expect: [deny ssh to 10.30.0.6]":                      "10.30.0.6 is more",
 	} {
@@ -136,7 +136,7 @@ expect: [deny telnet, deny telnet to guests on forward]
 		}
 	}
 	for _, c := range []struct{ file, from, to, want string }{
-		{"base.yaml", "namespace", "forward", "hv-1.yaml:5:34: guest vm-1 is in network namespace r-1, and nothing stands there"},
+		{"base.yaml", "namespace", "forward", "hv-1.yaml:5:34: guest vm-1 is in network namespace r-1, which has no policy"},
 		{"hv-1.yaml", "r-1", "../r", `hv-1.yaml:5:34: guest vm-1: "../r" is not the name of a network namespace`},
 		{"guest-netns/r-1.yaml", "netns: r-1\n", "netns: r-2\n", "guest-netns/r-1.yaml:5:3: guest vm-1: it is not in network namespace r-2"},
 	} {

@@ -95,7 +95,7 @@ func (f *file) checkGuests(guests []Guest) {
 		case g.Netns.Text != "" && checkHost(g.Netns.Text) != nil:
 			fail(g.Netns.Pos, "write letters, digits, dots, hyphens and _", "%s is not the name of a network namespace", source.Quote(g.Netns.Text))
 		case f.view.Netns != "" && g.Netns.Text != f.view.Netns:
-			fail(g.Pos, "write netns: "+f.view.Netns+", or leave it to its own", "it is not in network namespace %s, which this is of", f.view.Netns)
+			fail(g.Pos, "write netns: "+f.view.Netns+", or move it to its own file", "it is not in network namespace %s, which this file is for", f.view.Netns)
 		case len(g.Addresses) == 0:
 			fail(g.Pos, "write addresses: [10.30.0.5]", "it has no address")
 		}
@@ -136,7 +136,7 @@ func (f *file) ofNamespace() {
 			if at.Line == 0 {
 				at = g.Pos
 			}
-			f.fail(at, "write guests: {enforce: namespace} in a part of this host, or let it be at an interface of the host", "guest %s is in network namespace %s, and nothing stands there", g.Name, g.Netns.Text)
+			f.fail(at, "write guests: {enforce: namespace} in a part of this host, or use an interface of the host", "guest %s is in network namespace %s, which has no policy", g.Name, g.Netns.Text)
 		}
 	}
 	if f.view == nil || f.view.Netns == "" {
@@ -164,7 +164,7 @@ func (f *file) boundGuests(fleet *Fleet) {
 			if at.Line == 0 {
 				at = g.Pos
 			}
-			f.fail(at, "name one of guests: {interfaces: […]} of the file of the fleet, or add it there", "guest %s: %s is no interface where guests may be", g.Name, g.Interface.Text)
+			f.fail(at, "name one of guests: {interfaces: […]} in the file of the fleet, or add it there", "guest %s: %s is not an interface for guests", g.Name, g.Interface.Text)
 		}
 		f.bound(g, g.Addresses, addresses, "is within no set by guests", "give it an address within one of them, or have the file of the fleet say so of one")
 		f.bound(g, g.Public, public, "may lead to no guest", "write one of guests: {public: […]} of the file of the fleet, or add it there")
@@ -264,14 +264,14 @@ func (f *file) guests(e source.Entry) {
 		switch {
 		case !ok:
 		case k.Name == "enforce" && text != "forward" && text != "namespace":
-			f.fail(f.At(k.Value), "write enforce: forward, or enforce: namespace", "guests are held to their addresses by forward or namespace, this is %s", source.Quote(text))
+			f.fail(f.At(k.Value), "write enforce: forward, or enforce: namespace", "enforce is forward or namespace, this is %s", source.Quote(text))
 		case k.Name == "enforce" && f.Once(k, &f.enforced):
 			f.spaced = text == "namespace"
 			for _, g := range of {
 				f.policy.Held = append(f.policy.Held, Held{f.At(k.Key), g.Name, g.Interface, g.Addresses, "guests: enforce: " + text})
 			}
 		case k.Name == "public" && text != "map":
-			f.fail(f.At(k.Value), "write public: map", "public addresses of guests are mapped, this is %s", source.Quote(text))
+			f.fail(f.At(k.Value), "write public: map", "public is map, this is %s", source.Quote(text))
 		case k.Name == "public" && f.Once(k, &f.published):
 			for _, g := range of {
 				f.publish(k, g)

@@ -37,7 +37,7 @@ var dialect = &source.Dialect{
 	Fix: func(line string) string {
 		switch {
 		case strings.Contains(line, "rules: ["):
-			return "write each rule on a line of its own, with - before it"
+			return "write each rule on its own line, after -"
 		case ruleLine().MatchString(line):
 			return "put the whole line of the rule into single quotes, as in - 'drop log \"in: \"'"
 		}
@@ -181,7 +181,7 @@ var shapes = []*source.Shape{
 	{Name: "name", What: "a name", Doc: "A letter, then letters, digits, `-` and `_`; at most 48. Words of the rule language are not names.", Text: source.Matching(namePattern), Examples: []string{"office"}},
 	{Name: "endpoints", What: "endpoints", Doc: "One endpoint or a list.", Text: source.AnyText(), List: "endpoint", Null: true, Examples: []string{"[\"198.51.100.1 tcp/80\"]"}},
 	{
-		Name: "endpoint", What: "an endpoint", Doc: "An address or prefix, a blank, and a service of single ports. An IPv6 address may stand in brackets.",
+		Name: "endpoint", What: "an endpoint", Doc: "An address or prefix, a blank, and a service of single ports. An IPv6 address may be in brackets.",
 		Text: source.Matching(`^\S+\s+\S.*$`), Examples: []string{"198.51.100.1 tcp/80", "\"[2001:db8::1] tcp/443\""},
 	},
 	{Name: "services", What: "services", Doc: "Services by name. A name of the built-in list may be used; the policy's own then holds, and inside its own definition the name means the built-in one.", Values: "service", Null: true, Examples: []string{"web: [tcp/80, tcp/443, udp/443]"}},

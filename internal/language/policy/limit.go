@@ -58,7 +58,7 @@ func (r *rule) limit() bool {
 			return r.failAt(t, "write then ban TIME widen", "only a ban can widen")
 		default:
 			if l.ThenBan != 0 && !l.PerSource {
-				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "a ban needs a limit per source: who would be banned?")
+				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "then ban needs a limit per source")
 			}
 			r.rule.Limit = l
 			return true

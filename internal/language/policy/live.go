@@ -13,7 +13,7 @@ func (f *file) isLive(s *Set, by map[string]source.Entry) {
 	case by["url"].Key == nil:
 		f.fail(f.At(k.Key), "", "live without url")
 	case !f.isFleet && f.follow:
-		f.fail(f.At(k.Key), "leave it out, and this host asks for the list by itself", "live is for sets of a fleet, whose controller asks for them, and this is a policy of one host")
+		f.fail(f.At(k.Key), "remove it, and this host downloads the list itself", "live is for sets of a fleet, which its controller downloads; this is a policy of one host")
 	case len(s.Within) == 0:
 		f.after(func() { f.bansOnly(s) })
 	}
@@ -25,7 +25,7 @@ func (l *loader) bansOnly(s *Set) {
 	made := map[string]bool{s.Name: true}
 	const hint = "write within: [203.0.113.0/24] in the set, which then never holds more than that"
 	fail := func(pos Pos, where string) {
-		l.fail(pos, hint, "set %s is live and does not say within what, so that it may only ban, and cannot be used %s; see %s", source.Quote(s.Name), where, s.Pos)
+		l.fail(pos, hint, "set %s is live and has no within, so it may only ban and cannot be used %s; see %s", source.Quote(s.Name), where, s.Pos)
 	}
 	for again := true; again; {
 		again = false
@@ -76,7 +76,7 @@ func (l *loader) bansOnly(s *Set) {
 				case r.Action != Drop && r.Action != Reject:
 					who(w, "in a rule that does not drop or reject")
 				case w.Not:
-					who(w, "behind not")
+					who(w, "after not")
 				}
 			}
 		}

@@ -178,7 +178,7 @@ func (w *nat) redirected() bool {
 func (f *file) needPorts(ref *ServiceRef, what string) {
 	for _, m := range ref.Matches {
 		if m.Any || packet.PortProtocolName(m.Protocol) == "" {
-			f.fail(ref.Pos, "name services of tcp, udp or sctp", "%s needs a service with ports, and %s has none", what, source.Quote(ref.Text))
+			f.fail(ref.Pos, "name services of tcp, udp or sctp", "%s needs a service with ports, but %s has none", what, source.Quote(ref.Text))
 			return
 		}
 	}
@@ -287,7 +287,7 @@ func (w *nat) complete(t token) bool {
 	agree := func(pos Pos, what string, r addrset.Range) bool {
 		f := familyOf(r)
 		if n.Family != 0 && n.Family != f {
-			w.fail(pos, "", "%s is IPv%d, the rest of the line IPv%d", what, f, n.Family)
+			w.fail(pos, "", "%s is IPv%d, but the rest of the line is IPv%d", what, f, n.Family)
 			return false
 		}
 		n.Family = f
@@ -307,7 +307,7 @@ func (w *nat) complete(t token) bool {
 	if n.From != nil && !n.From.Not && n.Family != 0 {
 		v4, v6 := n.From.families()
 		if n.Family == 4 && !v4 || n.Family == 6 && !v6 {
-			return w.failAt(token{pos: n.From.Pos}, "", "%s is IPv%d, the rest of the line IPv%d", n.From.canonical(), 10-n.Family, n.Family)
+			return w.failAt(token{pos: n.From.Pos}, "", "%s is IPv%d, but the rest of the line is IPv%d", n.From.canonical(), 10-n.Family, n.Family)
 		}
 	}
 	return true

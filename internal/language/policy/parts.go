@@ -49,7 +49,7 @@ func (f *file) top(doc *yaml.Node) {
 		version, expects = version || e.Name == "version", expects || e.Name == "expect"
 	}
 	if f.guard && !expects && len(f.errs) == 0 {
-		f.fail(f.At(root), "write what must hold under it, such as - deny ssh from not 203.0.113.0/24; or remove the file", "expect is missing")
+		f.fail(f.At(root), "write what must hold, such as - deny ssh from not 203.0.113.0/24; or remove the file", "expect is missing")
 	}
 	if !version && first {
 		f.fail(f.At(root), "write version: 1 as the first line", "version is missing")
@@ -130,7 +130,7 @@ func (f *file) top(doc *yaml.Node) {
 func (f *file) named(e source.Entry, read func(source.Entry)) {
 	for _, d := range f.Entries(e.Value, e.Name) {
 		if f.isFleet && d.Name == guestsName {
-			f.fail(f.At(d.Key), "use another name", "guests are those of the host, and no name in a fleet")
+			f.fail(f.At(d.Key), "use another name", "guests is a reserved name in a fleet")
 			continue
 		}
 		if p := checkName(d.Name); p != nil {
@@ -236,7 +236,7 @@ func (f *file) namesOf(n *yaml.Node, what string) []Word {
 			continue
 		}
 		if isLiteral(s) {
-			f.fail(f.At(c), "put addresses into a set of their own and name that", "%s wants names of sets, this is %s", what, source.Quote(s))
+			f.fail(f.At(c), "put addresses into a separate set and name it", "%s takes names of sets, this is %s", what, source.Quote(s))
 			continue
 		}
 		if f.checked(c, checkName(s)) {

@@ -50,7 +50,7 @@ func writeRules(b *strings.Builder) {
 	}
 	b.WriteString(strings.TrimRight(line, " ") + "\n```\n\n")
 	b.WriteString("or the same as a mapping, `{allow: web, from: office}`. Both mean the same, and `sluice fmt` writes the line.\n\n")
-	b.WriteString("ACTION is `allow`, `drop`, `reject` (TCP is answered with a reset, the rest with ICMP port unreachable) or, in forward, `clamp mss`. SERVICE is a name, `tcp/80`, `udp/6000-6100`, `icmp echo-request`, `proto/112`, a list `[smtp, imaps]`, or `any`, which may be left out. WHO is a set, a zone, an address, a prefix, a range, a list of these, or `not` and one of these. The clauses may stand in any order, each at most once; `published`, the service and the family come right behind the action. Rules are tried in order, the first that matches decides.\n\n")
+	b.WriteString("ACTION is `allow`, `drop`, `reject` (TCP is answered with a reset, the rest with ICMP port unreachable) or, in forward, `clamp mss`. SERVICE is a name, `tcp/80`, `udp/6000-6100`, `icmp echo-request`, `proto/112`, a list `[smtp, imaps]`, or `any`, which may be left out. WHO is a set, a zone, an address, a prefix, a range, a list of these, or `not` and one of these. Clauses may be in any order, each at most once; `published`, the service and the family come right after the action. Rules are evaluated in order; the first that matches decides.\n\n")
 	b.WriteString("YAML sees a key where a colon and a blank follow each other, and a comment where a blank and `#` do: put a rule that has them into single quotes, `- 'drop any log \"in: \"'`.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range clauses {

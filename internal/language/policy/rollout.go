@@ -150,9 +150,9 @@ func (f *file) stages(k source.Entry, r *RollOut) {
 		case len(f.errs) > before:
 			return
 		case s.Percent > 0 && s.Percent <= most:
-			f.fail(f.At(n), "each stage has those before it too", "a stage of %s follows one of %s", s, Stage{Percent: most})
+			f.fail(f.At(n), "each stage includes those before it", "a stage of %s follows one of %s", s, Stage{Percent: most})
 		case i == len(nodes)-1 && s.Percent != 100:
-			f.fail(f.At(n), "end with 100%", "the last stage is %s, so that some hosts would never get a new policy", s)
+			f.fail(f.At(n), "end with 100%", "the last stage is %s, so some hosts would never get a new policy", s)
 		}
 		most = max(most, s.Percent)
 	}

@@ -79,7 +79,7 @@ func (f *file) scopedInclude(n *yaml.Node) (path *yaml.Node, only []Scope) {
 	case path == nil:
 		f.fail(f.At(n), "write {path: FILE, only: to ADDRESS}", "an included file has no path")
 	case len(only) == 0:
-		f.fail(f.At(n), "write only: to ADDRESS, or the path alone", "an included file has nothing that it is to keep to")
+		f.fail(f.At(n), "write only: to ADDRESS, or the path alone", "an included file has no only")
 	default:
 		return path, only
 	}
@@ -177,7 +177,7 @@ func (f *file) mayStand(e source.Entry) bool {
 		}
 	}
 	what, hint := f.withOnly()
-	f.fail(f.At(e.Key), hint, "%s cannot stand in %s: what it says holds for everybody", e.Name, what)
+	f.fail(f.At(e.Key), hint, "%s cannot be used in %s: it applies to everybody", e.Name, what)
 	return false
 }
 
@@ -247,7 +247,7 @@ func (l *loader) readOwnText(name string) ([]byte, error) {
 		}
 		at, err := os.Readlink(fmt.Sprint("/proc/self/fd/", file.Fd()))
 		if err == nil && at != filepath.Join(folder, filepath.Base(opened)) {
-			err = fmt.Errorf("%s is a symbolic link, which a file that is included with only may not be", name)
+			err = fmt.Errorf("%s is a symbolic link, which is not allowed for a file included with only", name)
 		}
 		if err != nil {
 			_ = file.Close()
@@ -280,7 +280,7 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 			continue
 		}
 		if *at.ours == nil {
-			own.fail(theirs.Pos, "add "+string(theirs.Hook)+" with a default to the policy", "the policy has no %s, so that nothing is decided there", theirs.Hook)
+			own.fail(theirs.Pos, "add "+string(theirs.Hook)+" with a default to the policy", "the policy has no %s", theirs.Hook)
 		}
 		for _, r := range theirs.Rules {
 			own.after(func() { own.keepsTo(r, "rule") })
@@ -295,7 +295,7 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 	for _, set := range own.policy.Sets {
 		if _, p := own.literal(WhoItem{Name: set.Name}); p != nil || set.Counters {
 			what, hint := own.withOnly()
-			own.fail(set.Pos, hint, "set %s is not a list of addresses, as those of %s are", source.Quote(set.Name), what)
+			own.fail(set.Pos, hint, "set %s must be a list of addresses in %s", source.Quote(set.Name), what)
 		}
 	}
 	if own.finish() != nil {
@@ -357,7 +357,7 @@ func (l *loader) keepsTo(r *Rule, what string) {
 	}
 	if r.Limit != nil && r.Limit.ThenBan != 0 {
 		file, _ := l.withOnly()
-		l.fail(r.Limit.Pos, "leave out then ban", "a ban holds for everybody, and this is %s", file)
+		l.fail(r.Limit.Pos, "remove then ban", "a ban applies to everybody, and this is %s", file)
 	}
 	var wrong *Error
 	var written []string
@@ -378,7 +378,7 @@ func (l *loader) keepsTo(r *Rule, what string) {
 	}
 	if wrong == nil {
 		only := strings.Join(written, ", or ")
-		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of that", "the %s has to keep to what this file may speak of: %s", what, only)
+		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of that", "the %s is outside what this file may decide: %s", what, only)
 	}
 	l.errs = append(l.errs, wrong)
 }
@@ -389,7 +389,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 		return nil
 	}
 	if who.Not {
-		return l.policy.Errorf(who.Pos, "name the addresses", "not %s may be more than this file may speak of: %s", strings.TrimPrefix(who.canonical(), "not "), s)
+		return l.policy.Errorf(who.Pos, "name the addresses", "not %s may be more than this file may decide: %s", strings.TrimPrefix(who.canonical(), "not "), s)
 	}
 	var scope addrset.Set
 	for _, item := range s.Who.Items {
@@ -412,7 +412,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 			if name == "" {
 				name = item.Literal.String()
 			}
-			return l.policy.Errorf(item.Pos, "", "%s is more than this file may speak of: %s", name, s)
+			return l.policy.Errorf(item.Pos, "", "%s is more than this file may decide: %s", name, s)
 		}
 	}
 	return nil

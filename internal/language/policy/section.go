@@ -12,7 +12,7 @@ import (
 // included files: rules add up, default and accelerate are said once.
 func (f *file) section(e source.Entry, where **Section, hook Hook) {
 	if source.IsNull(e.Value) {
-		f.fail(f.At(e.Key), "write default: drop, or leave out the section: then it is not policed", "%s is empty", hook)
+		f.fail(f.At(e.Key), "write default: drop, or remove the section: then it is not filtered", "%s is empty", hook)
 		return
 	}
 	if e.Value.Kind != yaml.MappingNode {
@@ -36,7 +36,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 	for _, k := range f.Entries(e.Value, string(hook)) {
 		if f.scope != nil && shape.Key(k.Name) != nil && k.Name != "rules" {
 			what, hint := f.withOnly()
-			f.fail(f.At(k.Key), hint, "%s cannot be set in %s: it holds for everybody", k.Name, what)
+			f.fail(f.At(k.Key), hint, "%s cannot be set in %s: it applies to everybody", k.Name, what)
 			continue
 		}
 		switch k.Name {
@@ -51,7 +51,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 			}
 		case "accelerate":
 			if hook != Forward {
-				f.fail(f.At(k.Key), "put it under forward", "accelerate cannot be used in %s: only what goes through this host can be offloaded", hook)
+				f.fail(f.At(k.Key), "put it under forward", "accelerate cannot be used in %s: only forwarded packets can be offloaded", hook)
 				continue
 			}
 			if f.Once(k, &s.AccelPos) {
@@ -69,7 +69,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 // likely than a section of one rule.
 func (f *file) ruleList(n *yaml.Node) []*yaml.Node {
 	if n.Kind == yaml.ScalarNode && !source.IsNull(n) {
-		f.fail(f.At(n), "write each rule on a line of its own, with - before it", "rules must be a list, this is %s", source.KindName(n))
+		f.fail(f.At(n), "write each rule on its own line, after -", "rules must be a list, this is %s", source.KindName(n))
 		return nil
 	}
 	return f.List(n, "rules")

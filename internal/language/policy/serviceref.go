@@ -136,7 +136,7 @@ func (l *loader) expand(d *serviceDefinition) []ServiceMatch {
 		case ref.Text == d.service.Name && builtinNamed(ref.Text) != nil:
 			ref.Matches = builtinNamed(ref.Text).Matches
 		case other != nil && other.state == 1:
-			l.fail(ref.Pos, "", "services name each other in a circle: %s", strings.Join(l.circle(other, d), " → "))
+			l.fail(ref.Pos, "", "services refer to each other in a loop: %s", strings.Join(l.circle(other, d), " → "))
 			continue
 		default:
 			d.file.resolve(ref)

@@ -110,7 +110,7 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 	if s.Others {
 		for _, word := range append(slices.Clone(contentKeys), "refresh", "except", "counters", "living") {
 			if k, is := by[word]; is {
-				f.fail(f.At(k.Key), "define a set of its own for it, and name both in the rule", "%s cannot be used with filled-by", word)
+				f.fail(f.At(k.Key), "define a separate set for it, and name both in the rule", "%s cannot be used with filled-by", word)
 			}
 		}
 		return
@@ -121,7 +121,7 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 	switch {
 	case len(content) == 0:
 		if clean {
-			f.fail(f.At(e.Key), "give it one of "+strings.Join(contentKeys, ", "), "set %s does not say what is in it", source.Quote(e.Name))
+			f.fail(f.At(e.Key), "give it one of "+strings.Join(contentKeys, ", "), "set %s has no content", source.Quote(e.Name))
 		}
 		return
 	case len(content)-len(geo) > 1 || len(content) > len(geo) && len(geo) > 0:
@@ -148,7 +148,7 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 func (f *file) isLiving(s *Set, by map[string]source.Entry, content []string) bool {
 	for _, word := range append(slices.Clone(contentKeys), "refresh", "except", "counters") {
 		if k, is := by[word]; is && word != "addresses" && (word != "counters" || s.Counters) {
-			f.fail(f.At(k.Key), "define a set of its own for it, and name both in the rule", "%s cannot be used with living", word)
+			f.fail(f.At(k.Key), "define a separate set for it, and name both in the rule", "%s cannot be used with living", word)
 		}
 	}
 	return len(content) == 0 || content[0] == "addresses"
@@ -166,7 +166,7 @@ func (f *file) mayLive(name string, pos Pos, where string) {
 // mayFill reports a set that another program fills where what is in it has to be known.
 func (f *file) mayFill(name string, pos Pos, where string) {
 	if s := f.sets[name]; s != nil && s.Others {
-		f.fail(pos, "name it in a rule of input, output or forward alone", "another program fills %s, which cannot be used in %s", source.Quote(name), where)
+		f.fail(pos, "name it only in rules of input, output or forward", "another program fills %s, which cannot be used in %s", source.Quote(name), where)
 	}
 }
 
@@ -255,7 +255,7 @@ func (f *file) checkSet(s *Set) {
 				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case other != nil:
 				if path := f.setCircle(other, s); path != nil && s == f.firstOf(path) {
-					f.fail(w.Pos, "leave one of them out of another, where it stands in "+list.word, "sets are made of each other in a circle: %s → %s%s", s.Name, strings.Join(path, " → "), f.inOthers(s, path))
+					f.fail(w.Pos, "remove one of them from another, in its "+list.word, "sets contain each other in a loop: %s → %s%s", s.Name, strings.Join(path, " → "), f.inOthers(s, path))
 				}
 			case f.zones[w.Text] != nil:
 				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)

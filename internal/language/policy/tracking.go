@@ -64,12 +64,12 @@ func (f *file) expandEndpoint(e Endpoint, ref *ServiceRef) []Endpoint {
 	var out []Endpoint
 	for _, m := range ref.Matches {
 		if packet.PortProtocolName(m.Protocol) == "" || len(m.Ports) == 0 {
-			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, and %s has none", source.Quote(ref.Text))
+			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, but %s has none", source.Quote(ref.Text))
 			return nil
 		}
 		for _, p := range m.Ports {
 			if int(p.To)-int(p.From) >= maxEndpointPorts {
-				f.fail(ref.Pos, "bypass the service to the address instead", "an endpoint has single ports, and %s has more than %d", source.Quote(ref.Text), maxEndpointPorts)
+				f.fail(ref.Pos, "bypass the service to the address instead", "an endpoint has single ports, but %s has more than %d", source.Quote(ref.Text), maxEndpointPorts)
 				return nil
 			}
 			for port := int(p.From); port <= int(p.To); port++ {
@@ -321,12 +321,12 @@ func (f *file) timeouts(n *yaml.Node) []Timeout {
 			if s.Key(name) != nil {
 				hint = "write " + name
 			}
-			f.fail(f.At(k.Key), hint, "unknown time-out %s%s", source.Quote(k.Name), source.DidYouMean(k.Name, s.KeyNames()))
+			f.fail(f.At(k.Key), hint, "unknown timeout %s%s", source.Quote(k.Name), source.DidYouMean(k.Name, s.KeyNames()))
 			continue
 		}
 		d := f.duration(k.Value, k.Name)
 		if d > maxTimeout {
-			f.fail(f.At(k.Value), "at most 24d", "time-out %s is too long for the kernel", k.Value.Value)
+			f.fail(f.At(k.Value), "at most 24d", "timeout %s is too long for the kernel", k.Value.Value)
 		}
 		out = append(out, Timeout{f.At(k.Key), k.Name, d})
 	}

@@ -86,14 +86,14 @@ func (f *file) checkWho(w *Who, word string, noZone bool) {
 			switch {
 			case zone != nil && noZone && word == "from":
 				f.fail(item.Pos, "write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used behind from in output: packets from this host come in by no interface", source.Quote(item.Name))
+					"zone %s cannot be used after from in output: packets from this host come in by no interface", source.Quote(item.Name))
 			case zone != nil && noZone && word == "to":
 				f.fail(item.Pos, "write to ADDRESS for one of this host's own, in ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used behind to in input: packets to this host leave by no interface", source.Quote(item.Name))
+					"zone %s cannot be used after to in input: packets to this host leave by no interface", source.Quote(item.Name))
 			case zone != nil && noZone:
-				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used behind %s", source.Quote(item.Name), word)
+				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used after %s", source.Quote(item.Name), word)
 			case set != nil && len(set.Endpoints) > 0:
-				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used behind %s", source.Quote(item.Name), word)
+				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used after %s", source.Quote(item.Name), word)
 			case zone == nil && set == nil:
 				f.unknownWho(item, noZone)
 			}
@@ -143,10 +143,10 @@ func (f *file) checkZone(pos Pos, name, word string) {
 		zone := f.zones[name]
 		switch {
 		case zone != nil && len(zone.Interfaces) == 0:
-			f.fail(pos, "give the zone interfaces, or write from or to", "zone %s has no interfaces, and %s looks at the interface alone", source.Quote(name), word)
+			f.fail(pos, "give the zone interfaces, or write from or to", "zone %s has no interfaces, and %s matches only the interface", source.Quote(name), word)
 		case zone != nil:
 		case f.sets[name] != nil:
-			f.fail(pos, "write from or to for a set", "%s is a set, and %s wants a zone", source.Quote(name), word)
+			f.fail(pos, "write from or to for a set", "%s is a set, but %s takes a zone", source.Quote(name), word)
 		case !f.unread:
 			f.fail(pos, "define it under zones: "+name+": {interfaces: [NAME]}", "unknown zone %s%s", source.Quote(name), source.DidYouMean(name, sortedKeys(f.zones)))
 		}

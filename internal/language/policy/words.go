@@ -59,7 +59,7 @@ func (f *file) tokens(n *yaml.Node) ([]token, bool) {
 				if line := f.Lines[min(n.Line, len(f.Lines))-1]; n.Style&source.QuotedStyles == 0 && strings.Contains(line, " #") {
 					hint = "a blank and # begin a comment of YAML; put the whole line into quotes: '" + strings.ReplaceAll(s, "'", "''") + " …'"
 				}
-				f.fail(place(i), hint, "quote without an end")
+				f.fail(place(i), hint, "unterminated quote")
 				return nil, false
 			}
 			out = append(out, token{textToken, s[i+1 : i+1+end], place(i)})

@@ -30,7 +30,7 @@ func TestReadWays(t *testing.T) {
 		{Words{To: "lan"}, "forward, output", ""},
 		{Words{In: "lan"}, "input", ""},
 		{Words{Out: "lan"}, "forward, output", ""},
-		{Words{From: "lan", Hook: "output"}, "", "zone \"lan\" cannot be used behind from in output"},
+		{Words{From: "lan", Hook: "output"}, "", "zone \"lan\" cannot be used after from in output"},
 		{Words{In: "lan", Out: "lan"}, "forward", ""},
 		{Words{In: "lan", Out: "lan", Hook: "input"}, "", "cannot be used"},
 		{Words{Service: "shh"}, "", "did you mean \"ssh\"?"},
