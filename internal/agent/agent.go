@@ -206,7 +206,7 @@ func open(path string) error {
 	}
 	defer at.Close()
 	if is, err := at.Stat(); err != nil || is.Mode().Type() != os.ModeSocket {
-		return cmp.Or(err, fmt.Errorf("%s is not the socket any more", path))
+		return cmp.Or(err, fmt.Errorf("%s is no longer the socket", path))
 	}
 	return os.Chmod(fmt.Sprint("/proc/self/fd/", at.Fd()), 0o666) //nolint:gosec // see above
 }

@@ -88,7 +88,7 @@ func (c *connections) turned(conn net.Conn, to http.ConnState) {
 	case have == nil:
 	case to == http.StateClosed || to == http.StateHijacked:
 		if have.half.Load() {
-			c.refused(have.peer, refusal{kind: api.BadRequest, why: "half a request, or none of HTTP"})
+			c.refused(have.peer, refusal{kind: api.BadRequest, why: "an incomplete request, or not HTTP"})
 		}
 		_ = have.peer.Close()
 		delete(c.open, conn)

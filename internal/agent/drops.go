@@ -25,7 +25,7 @@ func (s *space) watchDrops(by *engine.DropWatch) {
 	}
 	number := s.at.Number()
 	if err := by.Begin(number); err != nil {
-		s.note(fmt.Errorf("what the kernel drops is not counted: %w", err))
+		s.note(fmt.Errorf("drops of the kernel are not counted: %w", err))
 		return
 	}
 	defer quieten()

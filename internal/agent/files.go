@@ -25,7 +25,7 @@ func (q *request) theirRoot() (*os.File, error) {
 		err = os.ErrProcessDone
 	}
 	if err != nil {
-		return nil, refused(api.OtherFiles, "it cannot be seen which files the caller means: %v", err)
+		return nil, refused(api.OtherFiles, "it cannot be determined which files the caller means: %v", err)
 	}
 	return root, nil
 }

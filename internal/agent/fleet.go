@@ -41,14 +41,14 @@ func (s *space) followFleet() {
 		}
 	}
 	if err != nil {
-		s.note(fmt.Errorf("this host cannot be of a fleet: %w", err))
+		s.note(fmt.Errorf("this host cannot be in a fleet: %w", err))
 		return
 	}
 	for s.ctx.Err() == nil {
 		ctx, stop := context.WithCancel(s.ctx)
 		m, err := s.member(dir)
 		if err != nil {
-			s.note(fmt.Errorf("what the fleet desires is not followed: %w", err))
+			s.note(fmt.Errorf("the fleet's policy is not followed: %w", err))
 		}
 		ended := make(chan struct{})
 		go func() {

@@ -62,7 +62,7 @@ func givesNoPolicy(request json.RawMessage) error {
 		}
 	}
 	if has.Policy.File != "" || unnamed(has.Policy) != nil {
-		return refused(api.NotAllowed, "a fleet asks of the policy that runs, and gives none by a question")
+		return refused(api.NotAllowed, "a fleet can only ask about the policy that runs")
 	}
 	return nil
 }
@@ -71,5 +71,5 @@ func notForFleet(may config.Questions) error {
 	if may == config.None {
 		return refused(api.NotAllowed, "this host answers no questions of its fleet: its agent.yaml says so")
 	}
-	return refused(api.NotAllowed, "this host does not tell its fleet of packets, connections and bans: its agent.yaml says so")
+	return refused(api.NotAllowed, "this host does not show its fleet packets, connections and bans: its agent.yaml says so")
 }

@@ -125,7 +125,7 @@ func (e *fleetEngine) policyOf(generation int) (*policy.Fleet, error) {
 		e.judged = running
 	}
 	if p := e.judged.Policy; p.Fleet == nil {
-		return nil, fmt.Errorf("the policy that runs, %s, is none of the fleet", p.File)
+		return nil, fmt.Errorf("the policy that runs, %s, is not the fleet's", p.File)
 	}
 	return e.judged.Policy.Fleet, nil
 }

@@ -120,7 +120,7 @@ func (r *readers) take(user uint32) (free func(), err error) {
 // those who read. What has no end is given in lines alone; that it is read is said at once.
 func (q *request) stream(answer *api.Answer, endless bool) (end func(), err error) {
 	if endless && !api.WantsLines(q.Request) {
-		return nil, refused(api.BadRequest, "without an end, what comes is given in lines (Accept: %s) alone", api.Lines)
+		return nil, refused(api.BadRequest, "without an end, the answer is given only in lines (Accept: %s)", api.Lines)
 	}
 	free, err := q.logs.take(q.peer.UID)
 	if err != nil {
@@ -190,7 +190,7 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 	answer := q.answer(w, q.Request)
 	kept := q.log.Load()
 	if kept == nil {
-		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged: its file has size: none in log"))
+		answer.End(nil, refused(api.NotServed, "the agent keeps no log: its file has size: none in log"))
 		return
 	}
 	end, err := q.stream(answer, in.Follow)

@@ -122,7 +122,7 @@ func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 	switch {
 	case err != nil:
 	case len(asked.Bans) == 0:
-		err = refused(api.BadRequest, "nothing is named that is to be banned")
+		err = refused(api.BadRequest, "nothing to ban is named")
 	case badTime(asked.For) || slices.ContainsFunc(asked.Bans, func(b api.ToBan) bool { return badTime(b.For) }):
 		err = refused(api.BadRequest, "a ban holds for at least 1 and at most %.0f seconds", longest.Seconds())
 	}
@@ -149,7 +149,7 @@ func (s *server) Unban(_ http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	asked, err := sent[api.UnbanRequest](q)
 	if err == nil && len(asked.What) == 0 {
-		err = refused(api.BadRequest, "nothing is named that is to be lifted")
+		err = refused(api.BadRequest, "nothing to lift is named")
 	}
 	var what []bans.Named
 	for _, text := range asked.What {
@@ -335,7 +335,7 @@ func (s *server) Entries(_ http.ResponseWriter, r *http.Request, _ string) {
 func (s *server) Top(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "top", func(q *request, _ engine.TopQuestion) error {
 		if !api.WantsLines(r) {
-			return refused(api.BadRequest, "looks are given in lines (Accept: %s) alone", api.Lines)
+			return refused(api.BadRequest, "samples are given only in lines (Accept: %s)", api.Lines)
 		}
 		return nil
 	})
@@ -396,7 +396,7 @@ func (s *server) UpdateCountries(_ http.ResponseWriter, r *http.Request, _ strin
 	case q.peer.UID != 0 && (len(in.From) > 0 || in.Sha256 != "" || in.Date != "" || in.Force):
 		err = onlyRoot("may name of whom country data are taken, and on which terms")
 	case slices.ContainsFunc(in.From, func(from string) bool { return !geo.Lasts(from) }):
-		err = refused(api.BadRequest, "country data are taken from publishers and URLs, and from no file")
+		err = refused(api.BadRequest, "country data are taken from publishers and URLs, not from files")
 	case len(in.From) == 0:
 		in.From = s.publishers
 	}

@@ -71,7 +71,7 @@ func TestRefusalsTold(t *testing.T) {
 		c := s.dial(t)
 		_, _ = io.WriteString(c, half)
 		_ = c.Close()
-		awaitLine(t, heard, "half a request, or none of HTTP 4002 bad-request")
+		awaitLine(t, heard, "an incomplete request, or not HTTP 4002 bad-request")
 	}
 	c := s.dial(t)
 	_, _ = io.WriteString(c, "POST "+ban+" HTTP/1.1\r\nHost: s\r\nContent-Length: 100\r\n\r\n{")

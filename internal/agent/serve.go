@@ -216,7 +216,7 @@ func refused(kind api.Kind, format string, args ...any) *api.Failure {
 }
 
 func noChange() error {
-	return refused(api.NotAllowed, "only root, and whom the agent's file names, may change the firewall")
+	return refused(api.NotAllowed, "only root and those named in the agent's file may change the firewall")
 }
 
 // request is one that was let in.
@@ -278,7 +278,7 @@ func (q *request) judge(routed bool) (err error) {
 		if o.right == change {
 			return noChange()
 		}
-		return refused(api.NotAllowed, "only root, and whom the agent's file names, may read the firewall (group sluice, where it does not say)")
+		return refused(api.NotAllowed, "only root and those named in the agent's file may read the firewall (group sluice by default)")
 	}
 	if q.Meant, err = api.MeantBy(q.Request); err != nil {
 		return err

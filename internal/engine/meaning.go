@@ -83,7 +83,7 @@ func unsaid(err error, words func(error) string) string {
 const longestMeaning = 5 * time.Second
 
 // ErrMeaningLate says that it took longer.
-var ErrMeaningLate = fmt.Errorf("it takes more than %s to find", longestMeaning)
+var ErrMeaningLate = fmt.Errorf("it takes more than %s", longestMeaning)
 
 // meaningMeanwhile looks for what an apply opens and closes while it is loaded. The
 // answer is given no later than longestMeaning from now.

@@ -185,7 +185,7 @@ func (a *Answer) Err() error {
 }
 
 // ErrEnded says that an answer has no last line.
-var ErrEnded = errors.New("the agent ended in the middle; sluice status says what holds")
+var ErrEnded = errors.New("the agent ended in the middle; sluice status shows what is in force")
 
 // Await reads an answer and tells of its lines until the last one. The error is a
 // *Failure, ErrEnded, or that of reading.
@@ -223,7 +223,7 @@ func readLines(in *json.Decoder, told func(Line)) (json.RawMessage, error) {
 		}
 		switch {
 		case l.Failure != nil && l.Failure.Text == "":
-			return nil, errors.New("the agent fails and does not say why")
+			return nil, errors.New("the agent failed and gave no reason")
 		case l.Failure != nil:
 			return nil, l.Failure
 		case l.Result != nil:

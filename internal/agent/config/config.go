@@ -261,7 +261,7 @@ func (c *Config) publishers(e source.Entry) []string {
 		switch text, ok := c.file.Text(n, "a publisher"); {
 		case !ok:
 		case !publisherSyntax().MatchString(text):
-			c.file.Fail(c.file.At(n), "write dbip, registries, or [NAME=] and a URL or the whole path of a file", "%s is no publisher of country data%s", source.Quote(text), source.DidYouMean(text, []string{"dbip", "registries"}))
+			c.file.Fail(c.file.At(n), "write dbip, registries, or [NAME=] and a URL or the whole path of a file", "%s is not a publisher of country data%s", source.Quote(text), source.DidYouMean(text, []string{"dbip", "registries"}))
 		case slices.Contains(out, text):
 			c.file.Fail(c.file.At(n), "", "%s is listed twice in from", source.Quote(text))
 		default:

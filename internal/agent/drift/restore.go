@@ -40,7 +40,7 @@ func (w *Watcher) repair(ctx context.Context, g *apply.Glimpse) bool {
 	}
 	if len(w.state.Restores) >= mostRestores {
 		w.state.Stopped, w.state.StoppedAt = time.Now().Truncate(time.Millisecond), g.Changed
-		w.alert(alert.Stopped, fmt.Sprintf("%d restores in %s: nothing is put back any more, until somebody restores or applies", mostRestores, restoresIn), before)
+		w.alert(alert.Stopped, fmt.Sprintf("%d restores in %s: nothing more is put back until somebody restores or applies", mostRestores, restoresIn), before)
 	}
 	w.keep()
 	return true
@@ -56,7 +56,7 @@ func (w *Watcher) proved(ctx context.Context) error {
 		w.verified = time.Now()
 	}
 	if err != nil {
-		return fmt.Errorf("it was put back, and is not proved: %w", err)
+		return fmt.Errorf("it was put back, but is not proved: %w", err)
 	}
 	var still []string
 	w.state.Proved = w.verified.Truncate(time.Millisecond)
@@ -68,7 +68,7 @@ func (w *Watcher) proved(ctx context.Context) error {
 		}
 	}
 	if len(still) > 0 {
-		return fmt.Errorf("it was put back, and holds no more: %s", strings.Join(still, "; "))
+		return fmt.Errorf("it was put back, but no longer holds: %s", strings.Join(still, "; "))
 	}
 	return nil
 }

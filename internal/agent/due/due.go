@@ -286,7 +286,7 @@ func (h *Host) refresh(ctx context.Context, in api.RefreshRequest) error {
 		}
 	}
 	if out.Refreshed != nil && out.Stopped {
-		return errors.New(Stopped(&out) + "; sluice refresh says more")
+		return errors.New(Stopped(&out) + "; sluice refresh shows more")
 	}
 	return nil
 }

@@ -259,7 +259,7 @@ func (m *Member) selected(manifest *trust.Manifest) ([]trust.File, error) {
 	}
 	for _, f := range files {
 		if name, _, _ := strings.Cut(f.Path, "/"); name == viewName || name == manifestName || name == rulesFolder || name == spacesFolder {
-			return nil, &RefusedError{fmt.Sprintf("bundle %d has a file of the name %s, which the host writes itself: call it otherwise", manifest.Number, f.Path)}
+			return nil, &RefusedError{fmt.Sprintf("bundle %d has a file of the name %s, which the host writes itself: rename it", manifest.Number, f.Path)}
 		}
 	}
 	return files, nil

@@ -40,7 +40,7 @@ func (e *MemberError) Error() string {
 
 // ErrWaited says that it was ended while the host waited for approval. It goes on where it was
 // when it begins again with the same token.
-var ErrWaited = errors.New("this host waits for approval still")
+var ErrWaited = errors.New("this host still waits for approval")
 
 // approvalTime is how often it is asked whether somebody has approved the host.
 const approvalTime = 5 * time.Second

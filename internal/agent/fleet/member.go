@@ -266,7 +266,7 @@ func (m *Member) take(d *wire.Desired) {
 	}
 	if err := m.Trust.Accept(d.Order.Incarnation, d.Order.Revision); err != nil {
 		if !errors.Is(err, trust.ErrRolledBack) || d.Order.Incarnation != m.Trust.State().Incarnation {
-			err = fmt.Errorf("what the controller desires is not taken: %w", err)
+			err = fmt.Errorf("what the controller sent is not taken: %w", err)
 			m.note(err)
 			if !distrusted(err) {
 				m.doubt(&m.untaken, err)

@@ -76,7 +76,7 @@ func (m *Member) lostController(ctx context.Context, err error) error {
 	for {
 		sleep(ctx, m.Times.Try)
 		if ctx.Err() != nil {
-			return &unknownError{fmt.Errorf("the controller cannot be reached, by no connection: %w", err)}
+			return &unknownError{fmt.Errorf("the controller cannot be reached by any connection: %w", err)}
 		}
 		trying, stop := context.WithTimeout(ctx, m.Times.Try)
 		again := m.Controllers.Reach(trying)

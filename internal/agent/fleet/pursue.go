@@ -14,7 +14,7 @@ import (
 )
 
 // errNewer ends what is under way for a newer word of the controller.
-var errNewer = errors.New("the controller desires something else by now")
+var errNewer = errors.New("the controller has sent something newer")
 
 // pursueAll brings into force what is desired, until the context ends.
 func (m *Member) pursueAll(ctx context.Context) {
@@ -189,7 +189,7 @@ func (m *Member) bring(ctx context.Context, d *wire.Desired, file string) error 
 		return fmt.Errorf("generation %d waits for confirmation, and nothing else is applied meanwhile", now.Generation)
 	}
 	if !onTrial && (ours == wire.StatePending || ours == wire.StateProved) && (now.File != file || now.Generation != atoi(m.Report().Generation)) {
-		m.back(ctx, errors.New("it was not confirmed in time, and taken back while no agent ran"))
+		m.back(ctx, errors.New("it was not confirmed in time, and was rolled back while no agent ran"))
 		return nil
 	}
 	a := &Applied{Generation: now.Generation, Pending: now.Pending, Until: now.Until}
@@ -216,7 +216,7 @@ func (m *Member) reachable(ctx context.Context, d *wire.Desired, probes []string
 		return nil
 	}
 	if err := m.Controllers.Reach(ctx); err != nil {
-		return fmt.Errorf("bundle %d is not applied before a controller can be reached, which its roll-out asks for: %w", d.Bundle, err)
+		return fmt.Errorf("bundle %d is not applied before a controller can be reached, which its roll-out requires: %w", d.Bundle, err)
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (m *Member) confirmed(ctx context.Context, d *wire.Desired) error {
 }
 
 // errLate says that nobody has confirmed in time.
-var errLate = errors.New("the time in which it has to be confirmed is over")
+var errLate = errors.New("the time to confirm it is over")
 
 // undo goes back from what is on trial. Where both the policy and the way to the controller
 // are dead, the engine's own watcher does it, controller or not.

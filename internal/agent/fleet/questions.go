@@ -184,7 +184,7 @@ func (a *answer) SetWriteDeadline(at time.Time) error {
 // SetReadDeadline is for http.ResponseController: the request is here whole.
 func (a *answer) SetReadDeadline(time.Time) error { return nil }
 
-var errCancelled = errors.New("nobody waits for the answer any more")
+var errCancelled = errors.New("nobody waits for the answer any longer")
 
 // sendAll sends the pieces until the last one. Its context is that of the stream: a message that
 // is cut would end that.

@@ -78,7 +78,7 @@ func (m *Member) load() {
 		err = json.Unmarshal(text, &is)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // what is desired comes again
-		m.note(fmt.Errorf("what was done for the fleet is not known any more: %w", err))
+		m.note(fmt.Errorf("what was done for the fleet is no longer known: %w", err))
 	}
 	if err != nil || !is.Enrolled.Equal(m.Enrolled) {
 		is = State{Enrolled: m.Enrolled, Report: wire.Report{State: wire.StateNone}}
@@ -99,7 +99,7 @@ func (m *Member) save() {
 	}
 	m.mu.Unlock()
 	if err != nil {
-		m.note(fmt.Errorf("write down what is done for the fleet: %w", err))
+		m.note(fmt.Errorf("record what is done for the fleet: %w", err))
 	}
 }
 

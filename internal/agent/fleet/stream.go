@@ -133,7 +133,7 @@ func (m *Member) hello(ctx context.Context) *wire.Hello {
 	}
 	facts, err := m.Engine.Facts(ctx)
 	if err != nil {
-		m.note(fmt.Errorf("the facts of the host cannot be told to the fleet: %w", err))
+		m.note(fmt.Errorf("the facts of the host cannot be sent to the fleet: %w", err))
 		return h
 	}
 	sum := sha256.Sum256(facts)
@@ -189,7 +189,7 @@ func (m *Member) underWay() bool {
 
 var errEnded = errors.New("the connection has ended")
 
-var errDead = errors.New("the controller does not answer any more")
+var errDead = errors.New("the controller no longer answers")
 
 // alive says whether a stream lives.
 func (m *Member) alive(ctx context.Context, s Stream, within time.Duration) error {
@@ -244,7 +244,7 @@ func (m *Member) hear(ctx context.Context, in *wire.Message, s Stream, asked *qu
 	case in.Ask != nil && in.Ask.What == wire.AskedFacts:
 		facts, err := m.Engine.Facts(ctx)
 		if err != nil {
-			m.note(fmt.Errorf("the facts of the host cannot be told to the fleet: %w", err))
+			m.note(fmt.Errorf("the facts of the host cannot be sent to the fleet: %w", err))
 			break
 		}
 		return m.send(ctx, s, &wire.Message{Facts: &wire.Facts{Facts: facts}})

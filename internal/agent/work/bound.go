@@ -39,5 +39,5 @@ func (o Order) Bound() error {
 
 // tooMuch is why such a process has ended before it had an answer.
 func tooMuch(ended error) error {
-	return &api.Failure{Text: fmt.Sprintf("it takes more than %s of a processor, or more than %d MB: ask about less, or with a shorter policy; root is not bounded so (%v)", mostTime, mostMemory>>20, ended), Exit: 2}
+	return &api.Failure{Text: fmt.Sprintf("it takes more than %s of a processor, or more than %d MB: ask about less, or with a shorter policy; root has no such limit (%v)", mostTime, mostMemory>>20, ended), Exit: 2}
 }

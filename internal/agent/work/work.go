@@ -456,7 +456,7 @@ func Run(ctx context.Context, command []string, o Order, told func(api.Line)) (j
 	if errors.Is(err, api.ErrEnded) && ended != nil && o.Bounded && ctx.Err() == nil {
 		err = tooMuch(ended)
 	} else if errors.Is(err, api.ErrEnded) && ended != nil {
-		err = &api.Failure{Text: fmt.Sprintf("what the agent started for this ended: %v; sluice status says what holds", ended), Exit: 2}
+		err = &api.Failure{Text: fmt.Sprintf("what the agent started for this ended: %v; sluice status shows what is in force", ended), Exit: 2}
 	}
 	return result, err
 }

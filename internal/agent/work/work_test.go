@@ -374,7 +374,7 @@ func TestRun(t *testing.T) {
 	for script, want := range map[string]string{
 		`echo '{"note":"a"}'; echo '{"result":[1]}'; exit 3`:                   `[1]`,
 		`echo '{"failure":{"error":"x","exit-status":1}}'`:                     "x",
-		`echo '{"note":"a"}'; kill -9 $$`:                                      "what the agent started for this ended: signal: killed; sluice status says what holds",
+		`echo '{"note":"a"}'; kill -9 $$`:                                      "what the agent started for this ended: signal: killed; sluice status shows what is in force",
 		`read o; case $o in *'"operation":"bans"'*) echo '{"result":2}'; esac`: "2",
 	} {
 		result, err := Run(context.Background(), []string{"/bin/sh", "-c", script}, Order{Operation: "bans"}, func(api.Line) {})

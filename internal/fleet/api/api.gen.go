@@ -1285,7 +1285,7 @@ type NoticeTold struct {
 
 // Notices defines model for Notices.
 type Notices struct {
-	// Changed notices.yaml is another one than the controller has read, which it does when it starts
+	// Changed notices.yaml has changed since the controller read it, which it does when it starts
 	Changed   bool            `json:"changed,omitempty,omitzero"`
 	Notices   []NoticeState   `json:"notices"`
 	Receivers []ReceiverState `json:"receivers"`

@@ -48,7 +48,7 @@ func (c *Client) Audit(ctx context.Context, after int64, limit int) (*Audit, err
 	return ask[Audit](ctx, c, http.MethodGet, path, nil)
 }
 
-// VerifyAudit asks whether the audit is whole, and has a head SEQ:HASH, unless that is "".
+// VerifyAudit asks whether the audit is intact, and has a head SEQ:HASH, unless that is "".
 func (c *Client) VerifyAudit(ctx context.Context, head string) (*AuditVerified, error) {
 	return ask[AuditVerified](ctx, c, http.MethodGet, "/api/v1/audit/verify?head="+url.QueryEscape(head), nil)
 }

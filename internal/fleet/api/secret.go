@@ -15,7 +15,7 @@ const accessPrefix = "sluice_access_"
 const secretBytes = 32
 
 // ErrNoToken says that a text is no token by which a controller is asked.
-var ErrNoToken = errors.New("it is no token by which a controller is asked: one begins with " + accessPrefix)
+var ErrNoToken = errors.New("not a token of a controller: one begins with " + accessPrefix)
 
 // NewSecret makes a token by which a controller is asked. It is random and long: no slow
 // hash is needed.

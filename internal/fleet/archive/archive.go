@@ -21,7 +21,7 @@ import (
 
 // Why a file is not read.
 var (
-	ErrForeign = errors.New("it is no file of this kind")
+	ErrForeign = errors.New("not a file of this kind")
 	ErrNewer   = errors.New("it was written by a newer version of this program")
 	ErrDamaged = errors.New("it is damaged")
 )
@@ -200,7 +200,7 @@ func (a *Reader) Each(f func(File, io.Reader) error) error {
 			return damaged(err)
 		}
 		if next.Name != want.Path || next.Size != want.Size {
-			return damaged(fmt.Errorf("%.200q stands where %s was written", next.Name, want.Path))
+			return damaged(fmt.Errorf("%.200q is where %s was written", next.Name, want.Path))
 		}
 		hash := sha256.New()
 		content := &checked{r: io.TeeReader(a.tar, hash)}
@@ -219,10 +219,10 @@ func (a *Reader) Each(f func(File, io.Reader) error) error {
 		}
 	}
 	if _, err := a.tar.Next(); !errors.Is(err, io.EOF) {
-		return damaged(errors.Join(errors.New("something follows its last file"), err))
+		return damaged(errors.Join(errors.New("there is data after its last file"), err))
 	}
 	if n, err := io.Copy(io.Discard, a.zstd); err != nil || n > mostHead { // up to its checksum
-		return damaged(errors.Join(errors.New("something follows its last file"), err))
+		return damaged(errors.Join(errors.New("there is data after its last file"), err))
 	}
 	return nil
 }

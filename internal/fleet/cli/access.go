@@ -92,7 +92,7 @@ func createAccess(cmd *cobra.Command, args []string) error {
 			*api.Access
 		}{token, made})
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s may ask as %s for %s until %s, by the token\n", command.Plain(made.Who), made.Role, ofHosts(made.Hosts), until(made.Expires, time.Time{}))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s may use the controller as %s for %s until %s, with the token\n", command.Plain(made.Who), made.Role, ofHosts(made.Hosts), until(made.Expires, time.Time{}))
 	fmt.Fprintln(cmd.OutOrStdout(), token)
 	return nil
 }
@@ -142,7 +142,7 @@ func createLink(cmd *cobra.Command, args []string) error {
 		return hinted(err)
 	}
 	if is.Web == "" {
-		return errors.New("the controller serves no people\nhint: sluice-controller run --web :8443")
+		return errors.New("the controller serves no web address\nhint: sluice-controller run --web :8443")
 	}
 	link := api.NewSecret()
 	hash, err := api.SecretHash(link)
@@ -160,7 +160,7 @@ func createLink(cmd *cobra.Command, args []string) error {
 			*api.Access
 		}{at, made})
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s logs in once until %s, in a browser or by sluice-controller login:\n", command.Plain(made.Who), until(made.Expires, time.Time{}))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s can log in once until %s, in a browser or with sluice-controller login:\n", command.Plain(made.Who), until(made.Expires, time.Time{}))
 	fmt.Fprintln(cmd.OutOrStdout(), at)
 	return nil
 }

@@ -45,7 +45,7 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	token, said := run(t, 0, "access", "create", "ci", "--role", "operator", "--hosts", "env=prod", "--dir", f.dir)
-	if !strings.Contains(said, "token:ci may ask as operator for hosts of env=prod until") {
+	if !strings.Contains(said, "token:ci may use the controller as operator for hosts of env=prod until") {
 		t.Error(said)
 	}
 	file := filepath.Join(t.TempDir(), "token")
@@ -62,14 +62,14 @@ func TestElsewhere(t *testing.T) {
 	if status := command.Run(Root(), []string{"hosts", "--controller", at, "--ca", ca, "--token-file", "-"}, strings.NewReader(token), &o, &e); status != 0 {
 		t.Errorf("the token on standard input: %s", &e)
 	}
-	if _, errOut := run(t, 2, "hosts", "--controller", at, "--token-file", file); !strings.Contains(errOut, "hint: --ca FILE names who certifies it") {
+	if _, errOut := run(t, 2, "hosts", "--controller", at, "--token-file", file); !strings.Contains(errOut, "hint: --ca FILE names its CA") {
 		t.Error(errOut)
 	}
 	if _, errOut := elsewhere(2, "hosts"); !strings.Contains(errOut, "hint: sluice-controller login logs you in; --token-file FILE") {
 		t.Error(errOut)
 	}
 	for _, wrong := range []string{strings.Replace(at, "https", "http", 1), at[8:], at + "/x", "https://a:b@" + at[8:]} {
-		if _, errOut := run(t, 2, "hosts", "--controller", wrong, "--token-file", file); !strings.Contains(errOut, "is no controller: it is https://HOST:PORT") {
+		if _, errOut := run(t, 2, "hosts", "--controller", wrong, "--token-file", file); !strings.Contains(errOut, "is not a controller: it is https://HOST:PORT") {
 			t.Errorf("%s: %s", wrong, errOut)
 		}
 	}
@@ -81,7 +81,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	t.Setenv(controllerVariable, at)
 	t.Setenv(tokenVariable, "sluice_access_x")
-	if _, errOut := run(t, 2, "hosts", "--ca", ca); !strings.Contains(errOut, "$SLUICE_TOKEN: it is no token") {
+	if _, errOut := run(t, 2, "hosts", "--ca", ca); !strings.Contains(errOut, "$SLUICE_TOKEN: not a token") {
 		t.Error(errOut)
 	}
 	t.Setenv(tokenVariable, token)
@@ -130,22 +130,22 @@ func TestLogin(t *testing.T) {
 	ca := filepath.Join(f.dir, "ca.pem")
 	for line, want := range map[string]string{
 		"access link \x1b[31m --dir " + f.dir:                                "a user has a name",
-		"access link a --role root --dir " + f.dir:                           "is no role",
+		"access link a --role root --dir " + f.dir:                           "is not a role",
 		"access link a --hosts env=prod --dir " + f.dir:                      "hosts are of a role",
 		"access link a --for 25h --dir " + f.dir:                             "a link ends within a day",
-		"login x":                                                            "no link to log in",
-		"login " + is.Web + "/login?link=x":                                  "no link to log in",
+		"login x":                                                            "nor a link to log in",
+		"login " + is.Web + "/login?link=x":                                  "nor a link to log in",
 		"login " + is.Web + "/login?link=" + api.NewSecret():                 "hint: --ca FILE",
-		"login --ca " + ca + " " + is.Web + "/login?link=" + api.NewSecret(): "the link was used, or is over",
+		"login --ca " + ca + " " + is.Web + "/login?link=" + api.NewSecret(): "the link was used or has expired",
 		"logout --controller " + is.Web:                                      "hint: sluice-controller login logs you in",
-		"logout":                                                             "is no controller",
+		"logout":                                                             "is not a controller",
 	} {
 		if _, errOut := run(t, 2, strings.Split(line, " ")...); !strings.Contains(errOut, want) {
 			t.Errorf("%q: %s", line, errOut)
 		}
 	}
 	link, said := run(t, 0, "access", "link", "Erika@example.net", "--role", "admin", "--dir", f.dir)
-	if !strings.Contains(said, "user:erika@example.net logs in once until") {
+	if !strings.Contains(said, "user:erika@example.net can log in once until") {
 		t.Error(said)
 	}
 	link = strings.TrimSpace(link)
@@ -153,7 +153,7 @@ func TestLogin(t *testing.T) {
 	if !strings.Contains(out, "as user:erika@example.net until") || !strings.Contains(out, "  admin for all hosts\n") || !strings.Contains(said, "export SLUICE_CONTROLLER="+is.Web) {
 		t.Error(out, said)
 	}
-	if _, errOut := run(t, 2, "login", link, "--ca", ca); !strings.Contains(errOut, "the link was used, or is over") {
+	if _, errOut := run(t, 2, "login", link, "--ca", ca); !strings.Contains(errOut, "the link was used or has expired") {
 		t.Error(errOut)
 	}
 	if info, err := os.Stat(filepath.Join(config, "sluice-controller", "sessions.json")); err != nil || info.Mode().Perm() != 0o600 {
@@ -178,7 +178,7 @@ func TestLogin(t *testing.T) {
 	}
 	ok(t, os.WriteFile(filepath.Join(config, "sluice-controller", "sessions.json"), []byte("{"), 0o600))
 	t.Setenv(tokenVariable, "")
-	if _, errOut := run(t, 2, "hosts"); !strings.Contains(errOut, "hint: remove it, and log in anew") {
+	if _, errOut := run(t, 2, "hosts"); !strings.Contains(errOut, "hint: remove it, and log in again") {
 		t.Error(errOut)
 	}
 }

@@ -35,7 +35,7 @@ func TestAirGap(t *testing.T) {
 	has(t, out, "bundle 1 of example.net, good until ", "3 files")
 	run(t, 0, "export", "--dir", f.dir, file("2"))
 	_, errOut = run(t, 2, "export", "--dir", f.dir, file("2"))
-	has(t, errOut, "nothing is written over")
+	has(t, errOut, "is not overwritten")
 	end() // it needs no controller, and gives the same bytes
 	run(t, 0, "export", "--dir", f.dir, "--bundle", "2", file("again"))
 	second, err := os.ReadFile(file("2"))
@@ -69,7 +69,7 @@ func TestAirGap(t *testing.T) {
 	changed(t, file("2"), file("forged"), "allow http", "allow ssh ")
 	for name, want := range map[string]string{
 		"foreign": "is not signed by a key of this fleet", "cut": "cut: it is damaged: its end is missing",
-		"other": "other: it is no file of this kind\nhint: sluice-controller export writes one", "forged": "is another file",
+		"other": "other: not a file of this kind\nhint: sluice-controller export writes one", "forged": "is another file",
 	} {
 		_, errOut := run(t, 2, "import", "--dir", far.dir, file(name))
 		has(t, errOut, want)

@@ -145,9 +145,9 @@ func verifyAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, args [
 			return err
 		}
 	case len(r.Findings) == 0 && r.Floor.Seq > 0 && len(args) == 0:
-		fmt.Fprintf(w, "the audit is whole behind entry %d, which was taken elsewhere: %s, head %s\n", r.Floor.Seq, english.Plural(int(r.Entries), "entry"), r.Head)
+		fmt.Fprintf(w, "the audit is intact after entry %d, which was moved to a file: %s, head %s\n", r.Floor.Seq, english.Plural(int(r.Entries), "entry"), r.Head)
 	case len(r.Findings) == 0:
-		fmt.Fprintf(w, "the audit is whole: %s, head %s\n", english.Plural(int(r.Entries), "entry"), r.Head)
+		fmt.Fprintf(w, "the audit is intact: %s, head %s\n", english.Plural(int(r.Entries), "entry"), r.Head)
 	default:
 		for _, f := range r.Findings {
 			fmt.Fprintln(w, command.Plain(f.What))
@@ -187,7 +187,7 @@ Exit status: 0 fine, 2 bad use, or the database cannot be read.`,
 			err := s.EachEntry(ctx, after, func(e store.Entry) error {
 				line, err := json.Marshal(e)
 				if err != nil { // somebody has changed it
-					return fmt.Errorf("entry %d is no entry any more\nhint: sluice-controller audit verify", e.Seq)
+					return fmt.Errorf("entry %d cannot be read\nhint: sluice-controller audit verify", e.Seq)
 				}
 				_, err = buffered.Write(append(line, '\n'))
 				return err

@@ -55,7 +55,7 @@ func pruneAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, args []
 			last = store.Head{Seq: e.Seq, Hash: e.Hash}
 			line, err := json.Marshal(e)
 			if err != nil {
-				return fmt.Errorf("entry %d is no entry any more\nhint: sluice-controller audit verify", e.Seq)
+				return fmt.Errorf("entry %d cannot be read\nhint: sluice-controller audit verify", e.Seq)
 			}
 			_, err = buffered.Write(append(line, '\n'))
 			return err
@@ -82,7 +82,7 @@ func pruneAudit(ctx context.Context, cmd *cobra.Command, s *store.Store, args []
 	if command.JSON(cmd) {
 		return command.PrintJSON(cmd.OutOrStdout(), map[string]any{"file": args[0], "removed": removed, "upto": last})
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, which the database has no more; the last is %s\n", args[0], english.Plural(int(removed), "entry"), last)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, removed from the database; the last is %s\n", args[0], english.Plural(int(removed), "entry"), last)
 	return nil
 }
 
@@ -98,7 +98,7 @@ func eachLine(r io.Reader, f func(store.Entry) error) error {
 		n++
 		var e store.Entry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("line %d is no entry of an audit: %w", n, err)
+			return fmt.Errorf("line %d is not an entry of an audit: %w", n, err)
 		}
 		if err := f(e); err != nil {
 			return err

@@ -73,17 +73,17 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	edit("\x1b[2J")
-	if _, errOut := run(t, 2, "audit", "export", "--dir", dir); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
+	if _, errOut := run(t, 2, "audit", "export", "--dir", dir); !strings.Contains(errOut, "entry 2 cannot be read") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
 		t.Error(errOut)
 	}
-	if out, _ = run(t, 1, "audit", "verify", "--dir", dir); out != "entry 2 was changed: it is no JSON any more\n" {
+	if out, _ = run(t, 1, "audit", "verify", "--dir", dir); out != "entry 2 was changed: it is not JSON\n" {
 		t.Error(out)
 	}
 	edit(string(listed[1].Diff))
 
 	head := store.Head{Seq: 4, Hash: listed[3].Hash}
 	out, _ = run(t, 0, "audit", "verify", "--dir", dir, "--head", head.String())
-	if out != "the audit is whole: 4 entries, head "+head.String()+"\n" {
+	if out != "the audit is intact: 4 entries, head "+head.String()+"\n" {
 		t.Error(out)
 	}
 	head.Seq = 9
@@ -97,7 +97,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("%v %s", err, out)
 	}
 	for line, want := range map[string]string{
-		"verify --head 4":             `--head: "4" is no head of an audit`,
+		"verify --head 4":             `--head: "4" is not a head of an audit`,
 		"export --after -1":           "--after -1",
 		"verify --database mysql://x": `no database is called "mysql"`,
 	} {
@@ -139,7 +139,7 @@ func TestAuditList(t *testing.T) {
 	defer db.Close()
 	_, err = db.Exec(`update audit set diff = ? where seq = 2`, "\x1b[2J")
 	ok(t, err)
-	if _, errOut := run(t, 2, "audit", "list", "--dir", f.dir, "--last", "0"); !strings.Contains(errOut, "entry 2 is no entry any more") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
+	if _, errOut := run(t, 2, "audit", "list", "--dir", f.dir, "--last", "0"); !strings.Contains(errOut, "entry 2 cannot be read") || !strings.Contains(errOut, "hint: sluice-controller audit verify") {
 		t.Error(errOut)
 	}
 	for line, want := range map[string]string{"--last -1": "--last -1", "x": `unknown command "x"`} {
@@ -160,14 +160,14 @@ func TestAuditPrune(t *testing.T) {
 		has(t, errOut, "--upto "+wrong+": the audit has entries 1 to ")
 	}
 	out, _ := run(t, 0, "audit", "prune", "--dir", f.dir, "--upto", "2", one)
-	has(t, out, "2 entries, which the database has no more; the last is 2:")
+	has(t, out, "2 entries, removed from the database; the last is 2:")
 	_, errOut := run(t, 2, "audit", "prune", "--dir", f.dir, "--upto", "3", one)
-	has(t, errOut, "nothing is written over")
+	has(t, errOut, "is not overwritten")
 	run(t, 0, "audit", "prune", "--dir", f.dir, "--upto", "3", two)
 	out, _ = run(t, 0, "audit", "verify", "--dir", f.dir)
-	has(t, out, "the audit is whole behind entry 3, which was taken elsewhere")
+	has(t, out, "the audit is intact after entry 3, which was moved to a file")
 	out, _ = run(t, 0, "audit", "verify", "--dir", f.dir, one, two)
-	has(t, out, "the audit is whole: ")
+	has(t, out, "the audit is intact: ")
 	out, _ = run(t, 1, "audit", "verify", "--dir", f.dir, two)
 	has(t, out, "entries 1 to 2 are missing")
 	out, _ = run(t, 1, "audit", "verify", "--dir", f.dir, one)

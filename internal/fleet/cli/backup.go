@@ -86,7 +86,7 @@ func backUp(ctx context.Context, cmd *cobra.Command, s *store.Store, args []stri
 	if inside, err := within(dir, args[0]); err != nil {
 		return err
 	} else if keys && inside {
-		return fmt.Errorf("%s lies in %s, whose files are to be in it\nhint: put it elsewhere, best on another machine", args[0], dir)
+		return fmt.Errorf("%s is in %s, whose files are backed up into it\nhint: put it elsewhere, best on another machine", args[0], dir)
 	}
 	temp, err := secretTemp(dir, filepath.Dir(args[0]))
 	if err != nil {
@@ -212,7 +212,7 @@ func recipientsOf(cmd *cobra.Command) (out []age.Recipient, err error) {
 	for _, text := range texts {
 		some, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil {
-			return nil, fmt.Errorf("--recipient %.60s: it is no public key of age\nhint: age-keygen makes one: age1…", text)
+			return nil, fmt.Errorf("--recipient %.60s: not an age public key\nhint: age-keygen makes one: age1…", text)
 		}
 		out = append(out, some...)
 	}
@@ -223,7 +223,7 @@ func recipientsOf(cmd *cobra.Command) (out []age.Recipient, err error) {
 // read back: check reads it where it is not encrypted.
 func writeWhole(ctx context.Context, name string, recipients []age.Recipient, write func(io.Writer) error, check func(io.Reader) error) (size int64, err error) {
 	if _, err := os.Lstat(name); err == nil {
-		return 0, fmt.Errorf("%s is there already: nothing is written over", name)
+		return 0, fmt.Errorf("%s exists already, and is not overwritten", name)
 	}
 	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(filepath.Dir(name)), renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -245,7 +245,7 @@ func writeWhole(ctx context.Context, name string, recipients []age.Recipient, wr
 		return 0, err
 	}
 	if err := readBack(f, wrote, len(recipients) == 0, check); err != nil {
-		return 0, fmt.Errorf("%s was written, and reads otherwise: %w", name, err)
+		return 0, fmt.Errorf("%s was written, but reads back differently: %w", name, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -58,11 +58,11 @@ func TestBackup(t *testing.T) {
 		t.Error(errOut)
 	}
 	_, errOut = run(t, 2, "backup", "--dir", f.dir, file("open"))
-	has(t, errOut, "open is there already: nothing is written over")
+	has(t, errOut, "open exists already, and is not overwritten")
 	_, errOut = run(t, 2, "backup", "--dir", f.dir, "--keys", filepath.Join(f.dir, "here"))
 	has(t, errOut, "put it elsewhere")
 	_, errOut = run(t, 2, "backup", "--dir", f.dir, "--recipient", "age1x", file("x"))
-	has(t, errOut, "--recipient age1x: it is no public key of age")
+	has(t, errOut, "--recipient age1x: not an age public key")
 	left, err := filepath.Glob(file("*"))
 	if err != nil || len(left) != 4 {
 		t.Errorf("%v %v", left, err)
@@ -126,7 +126,7 @@ func TestBackup(t *testing.T) {
 	other := found(t)
 	ok(t, os.WriteFile(file("short"), []byte("SQLite format 3\x00"), 0o600))
 	_, errOut = run(t, 2, "restore", "--dir", other.dir, file("short"))
-	has(t, errOut, "short: it is no file of this kind\nhint: sluice-controller backup writes one")
+	has(t, errOut, "short: not a file of this kind\nhint: sluice-controller backup writes one")
 }
 
 // unpacked is all that an archive has.
@@ -177,8 +177,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		"cut":    {text[:len(text)-100], "it is damaged: its end is missing"},
 		"bit":    {append(append(bytes.Clone(text[:len(text)/2]), text[len(text)/2]^1), text[len(text)/2+1:]...), "it is damaged: "},
-		"empty":  {nil, "it is no file of this kind"},
-		"policy": {[]byte(firstPolicy), "it is no file of this kind"},
+		"empty":  {nil, "not a file of this kind"},
+		"policy": {[]byte(firstPolicy), "not a file of this kind"},
 		"format": {pack(backupVersion+1, about), "it was written by a newer version of this program"},
 		"schema": {pack(1, about, archive.Bytes(backupFleet, 0o600, tables)), "the database was made by a newer version of this program"},
 		"none":   {pack(1, about, archive.Bytes("dir/trust.json", 0o600, nil)), "it is damaged: it has no fleet.db"},
@@ -233,7 +233,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		}
 		if _, err := os.Stat(into); err == nil && restoredWhole(into) != nil {
 			_, errOut := run(t, 2, "run", "--dir", into)
-			has(t, errOut, "a restore has ended in the middle")
+			has(t, errOut, "a restore was interrupted")
 		}
 		if _, err := os.Stat(filepath.Join(into, "trust.json")); err != nil || restoredWhole(into) != nil {
 			run(t, 0, "restore", "--dir", into, good)

@@ -184,7 +184,7 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 
 func printHeld(w io.Writer, done string, out *heldJSON) {
 	if out.Kept > 0 {
-		fmt.Fprintf(w, "left as before: %d\n", out.Kept)
+		fmt.Fprintf(w, "unchanged: %d\n", out.Kept)
 	}
 	switch n := len(out.Written); n {
 	case 0:
@@ -299,7 +299,7 @@ func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int6
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w; the controller goes on with it all the same\nhint: sluice-controller bans ID says on which hosts", context.Cause(ctx))
+			return nil, fmt.Errorf("%w; the controller carries on\nhint: sluice-controller bans ID says on which hosts", context.Cause(ctx))
 		case <-time.After(hostsAskedEvery):
 		}
 	}

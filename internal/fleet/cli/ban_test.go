@@ -39,7 +39,7 @@ func TestBanCommands(t *testing.T) {
 	if !strings.Contains(shown, "banned 2 addresses, prefixes and ranges") || !strings.Contains(shown, "refused 203.0.112.0/22: fleet.yaml:4:1: ") {
 		t.Error(shown)
 	}
-	if shown, _ := run(t, 0, at("ban", "203.0.113.7", "--for", "1m", "--hosts", "role=web", "--keep-longer")...); shown != "left as before: 1\n" {
+	if shown, _ := run(t, 0, at("ban", "203.0.113.7", "--for", "1m", "--hosts", "role=web", "--keep-longer")...); shown != "unchanged: 1\n" {
 		t.Error(shown)
 	}
 	if shown, _ := run(t, 1, at("ban", "203.0.113.7", "--for", "2d")...); !strings.Contains(shown, "for at most 1d") {

@@ -131,7 +131,7 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 		}
 		for i, text := range out.NotThere {
 			if i == shownRefusals {
-				fmt.Fprintf(w, "and %d more were not there\n", len(out.NotThere)-i)
+				fmt.Fprintf(w, "and %d more did not exist\n", len(out.NotThere)-i)
 				break
 			}
 			fmt.Fprintf(w, "no %s of the fleet lies within %s\n", noun, text)

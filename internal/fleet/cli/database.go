@@ -56,7 +56,7 @@ func databaseHint(err error) error {
 	case errors.Is(err, store.ErrMoved):
 		return fmt.Errorf("%w\nhint: --database names it", err)
 	case errors.Is(err, store.ErrComing):
-		return fmt.Errorf("%w\nhint: the same sluice-controller migrate does it again; the database before can be used until then", err)
+		return fmt.Errorf("%w\nhint: run the same sluice-controller migrate again; until then the old database can be used", err)
 	}
 	return err
 }

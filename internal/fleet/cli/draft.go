@@ -85,7 +85,7 @@ func runDraft(cmd *cobra.Command, args []string) error {
 	if err := d.write(force); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s written into %s: look at them, and sluice-controller sign signs them\n", english.Plural(len(d.Files), "file"), into)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s written into %s: review them, then sign them with sluice-controller sign\n", english.Plural(len(d.Files), "file"), into)
 	return nil
 }
 
@@ -146,7 +146,7 @@ func takeDraft(ctx context.Context, cmd *cobra.Command, id string) (goOn bool, e
 	if yes, _ := cmd.Flags().GetBool("yes"); !yes && len(d.Files) > 0 {
 		answer, err := ask(fmt.Sprintf("write this into %s and sign it? [y/N]", d.dir), "")
 		if err != nil {
-			return false, fmt.Errorf("draft %s is to be looked at before it is signed: %w\nhint: --yes signs it without being asked", d.Id, err)
+			return false, fmt.Errorf("draft %s must be reviewed before it is signed: %w\nhint: --yes signs it without being asked", d.Id, err)
 		}
 		if answer != "y" && answer != "Y" && answer != "yes" {
 			return false, command.Found("nothing is written or signed")
@@ -187,7 +187,7 @@ func (d *drafted) show(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	if compared == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s without %s it is not known what this means for hosts: sluice-controller inventory writes it\n", command.Paint(cmd.ErrOrStderr(), "33", "warning:"), inventoryFile(cmd))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s without %s its effect on hosts is unknown: sluice-controller inventory writes it\n", command.Paint(cmd.ErrOrStderr(), "33", "warning:"), inventoryFile(cmd))
 		return nil
 	}
 	return printCompared(cmd, d.dir, compared, false)

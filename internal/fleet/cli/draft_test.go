@@ -69,7 +69,7 @@ func TestDraftCommands(t *testing.T) {
 	untouched()
 	write(t, base, was+"# somebody else\n")
 	_, errOut := run(t, 2, append(at("sign", id, "--yes"), key...)...)
-	has(t, errOut, "parts/10-base.yaml is another one here than in bundle 1, on which draft "+id, "hint: sluice-controller draft "+id+" --into ")
+	has(t, errOut, "parts/10-base.yaml: not as in bundle 1, on which draft "+id, "hint: sluice-controller draft "+id+" --into ")
 	write(t, base, was)
 	untouched()
 	out, errOut = run(t, 0, append(at("sign", id, "--yes"), key...)...)
@@ -104,7 +104,7 @@ func TestDraftCommands(t *testing.T) {
 	// What is no file of the policy is not taken, whoever says that it is.
 	other := draft("", map[string]string{"deploy/site.yaml": "- hosts: all\n", "parts/70-mail.yaml": "version: 1\n"})
 	_, errOut = run(t, 2, at("draft", other, "--into", repository)...)
-	has(t, errOut, "has deploy/site.yaml, which is no part of the fleet")
+	has(t, errOut, "has deploy/site.yaml, which is not a part of the fleet")
 	if _, err := os.Stat(filepath.Join(repository, "deploy")); !os.IsNotExist(err) {
 		t.Errorf("it is written: %v", err)
 	}

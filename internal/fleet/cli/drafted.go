@@ -134,7 +134,7 @@ func (d *drafted) compared(ctx context.Context, cmd *cobra.Command) (*classes.Co
 	}
 	for _, name := range d.names() {
 		if strings.HasPrefix(filepath.Ext(name), ".y") && !slices.Contains(parts, filepath.Join(d.dir, name)) {
-			return nil, fmt.Errorf("draft %s has %s, which is no part of the fleet", d.Id, name)
+			return nil, fmt.Errorf("draft %s has %s, which is not a part of the fleet", d.Id, name)
 		}
 	}
 	inv, err := ownInventory(cmd, inventoryFile(cmd))
@@ -205,7 +205,7 @@ func (d *drafted) write(force bool) error {
 		}
 	}
 	if len(other) > 0 {
-		return fmt.Errorf("%s is another one here than in bundle %d, on which draft %s was made\nhint: sluice-controller draft %[3]s --into %s --force overwrites it", english.List(other), d.Bundle, d.Id, command.ShellWord(d.dir))
+		return fmt.Errorf("%s: not as in bundle %d, on which draft %s was made\nhint: sluice-controller draft %[3]s --into %s --force overwrites it", english.List(other), d.Bundle, d.Id, command.ShellWord(d.dir))
 	}
 	root, err := os.OpenRoot(d.dir) // no link leads out of it
 	if err != nil {

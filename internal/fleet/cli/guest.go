@@ -78,7 +78,7 @@ func putGuest(cmd *cobra.Command, args []string) error {
 		for _, text := range texts {
 			a, err := netip.ParseAddr(strings.TrimSpace(text))
 			if err != nil {
-				return fmt.Errorf("--%s: %q is no address", flag, text)
+				return fmt.Errorf("--%s: %q is not an address", flag, text)
 			}
 			*into = append(*into, a)
 		}

@@ -51,7 +51,7 @@ Exit status: 0 fine, 2 bad use, or a file exists already.`,
 				}
 				for _, other := range o.Policy {
 					if other.Equal(key) {
-						return fmt.Errorf("%s: this key was given before", name)
+						return fmt.Errorf("%s: this key is given twice", name)
 					}
 				}
 				o.Policy = append(o.Policy, key)
@@ -64,7 +64,7 @@ Exit status: 0 fine, 2 bad use, or a file exists already.`,
 			}
 			made, err := operator.Init(o, time.Now())
 			if errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("%w: nothing was made\nhint: a fleet begins once; give other folders, or remove what is there", err)
+				return fmt.Errorf("%w: nothing was made\nhint: a fleet is created once; give other folders, or remove what is there", err)
 			}
 			if err != nil {
 				return err
@@ -113,7 +113,7 @@ func askInit(cmd *cobra.Command, o *operator.Options, open bool) error {
 		}
 		answer, err := ask(q.prompt, q.offered())
 		if err != nil && !errors.Is(err, command.ErrInterrupted) {
-			return fmt.Errorf("no terminal to ask at\nhint: --%s says it", q.flag)
+			return fmt.Errorf("no terminal to ask on\nhint: give --%s", q.flag)
 		}
 		if err != nil {
 			return err
@@ -137,26 +137,26 @@ func askInit(cmd *cobra.Command, o *operator.Options, open bool) error {
 func printMade(cmd *cobra.Command, m *operator.Made, policy []ed25519.PublicKey) {
 	w := cmd.OutOrStdout()
 	bold := func(text string) string { return command.Paint(w, "1", text) }
-	fmt.Fprintf(w, "The fleet %s begins. What was made, and where to keep it:\n\n", m.Fleet)
-	fmt.Fprintf(w, "%s\n  %s\n", bold("into version control, for everybody who changes policies"), m.Repository)
+	fmt.Fprintf(w, "Created the fleet %s. What was made, and where to keep it:\n\n", m.Fleet)
+	fmt.Fprintf(w, "%s\n  %s\n", bold("in version control, for everybody who changes policies"), m.Repository)
 	for _, name := range m.Files {
 		fmt.Fprintf(w, "    %s\n", name)
 	}
-	fmt.Fprintf(w, "%s\n", bold(fmt.Sprintf("root keys: each to another person or medium, none online; any %d replace a lost key", m.RootThreshold)))
+	fmt.Fprintf(w, "%s\n", bold(fmt.Sprintf("root keys: keep each with another person or medium, offline; any %d can replace a lost key", m.RootThreshold)))
 	for _, name := range m.RootKeys {
 		fmt.Fprintf(w, "  %s\n", name)
 	}
 	if m.PolicyKey != "" {
-		fmt.Fprintf(w, "%s\n  %s\n", bold("policy key: with who signs policies, a person or CI"), m.PolicyKey)
+		fmt.Fprintf(w, "%s\n  %s\n", bold("policy key: for whoever signs policies, a person or CI"), m.PolicyKey)
 	} else {
 		fmt.Fprintf(w, "%s\n  %s, %d of them each time\n", bold("policies are signed by the keys that you gave"), keyNames(policy), m.PolicyThreshold)
 	}
-	fmt.Fprintf(w, "%s\n  %s\n", bold("key of the certification authority: offline, for a new controller alone"), m.CAKey)
-	fmt.Fprintf(w, "%s\n  %s\n", bold("to the controller, readable by it alone"), m.Controller)
+	fmt.Fprintf(w, "%s\n  %s\n", bold("key of the certificate authority: keep it offline; only a new controller needs it"), m.CAKey)
+	fmt.Fprintf(w, "%s\n  %s\n", bold("for the controller, readable only by it"), m.Controller)
 	if !m.Encrypted {
 		fmt.Fprintf(w, "\n%s the key files are not encrypted\n", command.Paint(w, "33", "warning:"))
 	}
-	fmt.Fprintf(w, "\nroot.json has SHA-256 %s and is good until %s (%s).\n", m.RootSHA256[:16]+"…", m.RootExpires.Format(time.DateOnly), english.Plural(len(m.RootKeys), "root key"))
+	fmt.Fprintf(w, "\nroot.json has SHA-256 %s and is valid until %s (%s).\n", m.RootSHA256[:16]+"…", m.RootExpires.Format(time.DateOnly), english.Plural(len(m.RootKeys), "root key"))
 	fmt.Fprintf(w, "Next: put your own networks into %s, then sign it:\n", filepath.Join(m.Repository, m.Files[1]))
 	sign := "  sluice-controller sign --repository " + command.ShellWord(m.Repository)
 	if m.PolicyKey != "" {

@@ -204,7 +204,7 @@ func fetchFacts(ctx context.Context, c *api.Client, path, hash string) (fetched 
 		return false, err
 	}
 	if trust.HashOf(text) != hash {
-		return false, fmt.Errorf("the controller gives other facts for %s than it says", filepath.Base(path))
+		return false, fmt.Errorf("the controller's facts for %s do not match their hash", filepath.Base(path))
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err

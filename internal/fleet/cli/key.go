@@ -42,7 +42,7 @@ func openRepository(cmd *cobra.Command) (*trust.Repository, error) { return open
 func openFleet(dir string) (*trust.Repository, error) {
 	r, err := trust.OpenRepository(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no fleet begins here: %w\nhint: sluice-controller init begins one", dir, err)
+		return nil, fmt.Errorf("%s: no fleet is here: %w\nhint: sluice-controller init creates one", dir, err)
 	}
 	return r, err
 }
@@ -292,7 +292,7 @@ func rotateCA(cmd *cobra.Command, r *trust.Repository) error {
 			Dir string `json:"dir"`
 		}{dir})
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "the controller in %s has a new certification authority: start it anew\n", dir)
+	fmt.Fprintf(cmd.ErrOrStderr(), "the controller in %s has a new certificate authority: restart it\n", dir)
 	return nil
 }
 

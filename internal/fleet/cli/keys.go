@@ -41,7 +41,7 @@ func givenPassphrase() (string, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	line = strings.TrimSuffix(line, "\r")
 	if line == "" {
-		return "", fmt.Errorf("%s: its first line is empty, and is to be a passphrase", name)
+		return "", fmt.Errorf("%s: its first line, the passphrase, is empty", name)
 	}
 	return line, nil
 }
@@ -50,7 +50,7 @@ func givenPassphrase() (string, error) {
 func askPassphrase(prompt string) (string, error) {
 	tty, err := theTerminal()
 	if err != nil {
-		return "", fmt.Errorf("%s: no terminal to ask at\nhint: %s names a file whose first line is the passphrase", prompt, passphraseFile)
+		return "", fmt.Errorf("%s: no terminal to ask on\nhint: %s names a file whose first line is the passphrase", prompt, passphraseFile)
 	}
 	defer tty.Close()
 	fmt.Fprint(tty, prompt+": ")

@@ -80,7 +80,7 @@ func readLabels(words []string) (map[string]string, error) {
 	for _, word := range words {
 		name, value, is := strings.Cut(word, "=")
 		if !is {
-			return nil, fmt.Errorf("%q is no label: write NAME=VALUE, as in role=db", word)
+			return nil, fmt.Errorf("%q is not a label: write NAME=VALUE, as in role=db", word)
 		}
 		if _, twice := out[name]; twice {
 			return nil, fmt.Errorf("label %s is given twice", name)
@@ -161,7 +161,7 @@ func (l *labelsJSON) foresee(ctx context.Context, cmd *cobra.Command) (*classes.
 	}
 	is := inv.Host(l.Host)
 	if is == nil {
-		return nil, fmt.Errorf("%s has no host %q\nhint: write a line for it, so that what its labels change can be said", inv.File, l.Host)
+		return nil, fmt.Errorf("%s has no host %q\nhint: write a line for it, so that the effect of its labels can be shown", inv.File, l.Host)
 	}
 	l.Before = partsOf(p, repository(cmd), is)
 	changed := &inventory.Inventory{File: inv.File, Hosts: slices.Clone(inv.Hosts)}

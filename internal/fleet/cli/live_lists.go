@@ -145,7 +145,7 @@ func printListPlan(w io.Writer, p *api.ListPlan) {
 	}
 	for _, h := range p.Planned {
 		if h.Error != "" {
-			fmt.Fprintf(w, "%s does not say whom it would cut: %s\n", h.Host, command.PlainName(h.Error))
+			fmt.Fprintf(w, "%s does not report whom it would cut: %s\n", h.Host, command.PlainName(h.Error))
 			continue
 		}
 		fmt.Fprintf(w, "%s: %s would end, %d not be allowed again\n", h.Host, english.Plural(h.Ends, "live connection"), h.Refused)
@@ -161,7 +161,7 @@ func printListPlan(w io.Writer, p *api.ListPlan) {
 		}
 	}
 	if p.Unasked != "" {
-		fmt.Fprintf(w, "whom it would cut is not known: %s\n", p.Unasked)
+		fmt.Fprintf(w, "whom it would cut is unknown: %s\n", p.Unasked)
 	} else {
 		fmt.Fprintf(w, "%d of %s answered, %d would cut somebody\n", p.Answered, english.Plural(p.Hosts, "host"), p.Concerned)
 	}
@@ -194,9 +194,9 @@ func changedList(cmd *cobra.Command, l *api.LiveListState, err error) error {
 		err = hinted(err)
 		switch {
 		case strings.Contains(err.Error(), "it would cut "):
-			err = fmt.Errorf("%w\nhint: --allow-cut takes it all the same", err)
+			err = fmt.Errorf("%w\nhint: --allow-cut takes it anyway", err)
 		case strings.Contains(err.Error(), "so the copy stays"):
-			err = fmt.Errorf("%w\nhint: --force takes it whatever its size is", err)
+			err = fmt.Errorf("%w\nhint: --force takes it whatever its size", err)
 		}
 		return err
 	}
@@ -209,7 +209,7 @@ func changedList(cmd *cobra.Command, l *api.LiveListState, err error) error {
 
 func printLists(w io.Writer, all []api.LiveListState, now time.Time) {
 	if len(all) == 0 {
-		fmt.Fprintln(w, "no policy that hosts are to run has a live list")
+		fmt.Fprintln(w, "no policy that hosts should run has a live list")
 		return
 	}
 	age := func(at time.Time) string {

@@ -52,7 +52,7 @@ func readSessions() (map[string]session, error) {
 	}
 	if err == nil {
 		if err = json.Unmarshal(text, &all); err != nil {
-			err = fmt.Errorf("%s: %w\nhint: remove it, and log in anew", file, err)
+			err = fmt.Errorf("%s: %w\nhint: remove it, and log in again", file, err)
 		}
 	}
 	return all, err
@@ -192,7 +192,7 @@ func readLink(text string) (base, link string, err error) {
 		_, err = api.SecretHash(link)
 	}
 	if err != nil || is.Path != "/login" {
-		return "", "", errors.New("this is no controller, https://HOST:PORT, and no link to log in, https://HOST:PORT/login?link=…\nhint: \"sluice-controller access link USER\" makes one")
+		return "", "", errors.New("this is neither a controller, https://HOST:PORT, nor a link to log in, https://HOST:PORT/login?link=…\nhint: \"sluice-controller access link USER\" makes one")
 	}
 	base, err = controllerURL(is.Scheme + "://" + is.Host)
 	return base, link, err

@@ -44,7 +44,7 @@ wrong, or a receiver accepts nothing, 2 bad use, or no controller answers.`,
 			warnChanged(cmd, found.Changed)
 			if found.Wrong != "" {
 				w := cmd.ErrOrStderr()
-				fmt.Fprintf(w, "%s the controller runs without what is wrong in notices.yaml:\n%s\n", command.Paint(w, "31", "error:"), found.Wrong)
+				fmt.Fprintf(w, "%s the controller ignores what is wrong in notices.yaml:\n%s\n", command.Paint(w, "31", "error:"), found.Wrong)
 				if err == nil {
 					err = command.ErrFound
 				}
@@ -160,7 +160,7 @@ Exit status: 0 fine, 2 the file is wrong, or bad use.`,
 func warnChanged(cmd *cobra.Command, is bool) {
 	if is {
 		w := cmd.ErrOrStderr()
-		fmt.Fprintf(w, "%s notices.yaml is another one than the controller has read: start the controller anew\n", command.Paint(w, "33", "warning:"))
+		fmt.Fprintf(w, "%s notices.yaml has changed since the controller read it: restart the controller\n", command.Paint(w, "33", "warning:"))
 	}
 }
 
@@ -210,7 +210,7 @@ func printNotices(w io.Writer, found *api.Notices, now time.Time) {
 
 func printTested(w io.Writer, all []api.TestedReceiver) {
 	if len(all) == 0 {
-		fmt.Fprintln(w, "the controller tells nobody")
+		fmt.Fprintln(w, "the controller notifies nobody")
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, r := range all {

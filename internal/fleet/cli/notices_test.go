@@ -64,7 +64,7 @@ func TestNotices(t *testing.T) {
 	ok(t, err)
 	write(t, file, string(text)+"remind: never\n")
 	_, errOut = run(t, 0, "notices", "--dir", f.dir)
-	has(t, errOut, "warning: notices.yaml is another one than the controller has read")
+	has(t, errOut, "warning: notices.yaml has changed since the controller read it")
 
 	s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(f.dir, "fleet.db"))
 	ok(t, err)

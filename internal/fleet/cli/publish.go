@@ -82,9 +82,9 @@ func notBefore(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	switch {
 	case err != nil:
-		return at, fmt.Errorf("--not-before %q is no time: write it as 2026-12-01T05:00:00+01:00, or as 8h from now", text)
+		return at, fmt.Errorf("--not-before %q is not a time: write it as 2026-12-01T05:00:00+01:00, or as 8h from now", text)
 	case !at.After(now):
-		return at, fmt.Errorf("--not-before %s is over: leave it out to begin now", text)
+		return at, fmt.Errorf("--not-before %s is in the past: leave it out to begin now", text)
 	}
 	return at, nil
 }

@@ -51,7 +51,7 @@ func readInventory(cmd *cobra.Command) (*inventory.Inventory, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		policy := filepath.Join(repository(cmd), classes.FleetFile)
 		if _, err := os.Stat(policy); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: no such file\nhint: --repository names the folder of a fleet.yaml; sluice-controller init begins one", policy)
+			return nil, fmt.Errorf("%s: no such file\nhint: --repository names the folder of a fleet.yaml; sluice-controller init creates one", policy)
 		}
 		return nil, fmt.Errorf("%s: no such file, which says what hosts the fleet has\nhint: write version: 1, and below hosts: a line for each, such as web-1: { labels: {role: web}, addresses: [203.0.113.5] }; --inventory names another file, and sluice-controller inventory writes it from the hosts of a controller; sluice check --labels role=web fleet.yaml checks one host without it", file)
 	}

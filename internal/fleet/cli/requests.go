@@ -89,7 +89,7 @@ not be approved.`,
 			alone, _ := cmd.Flags().GetBool("alone")
 			is, err := controllerOf(cmd).Approve(cmd.Context(), args[0], api.Approval{Why: why, Alone: alone})
 			if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindRole && strings.Contains(f.Text, "operator:") && !alone {
-				return fmt.Errorf("%w\nhint: where nobody else is, --alone approves what was asked on this machine, and the audit says so", err)
+				return fmt.Errorf("%w\nhint: if there is nobody else, --alone approves what was requested on this machine, and the audit records it", err)
 			}
 			if err != nil {
 				return hintedRequest(err)
@@ -136,7 +136,7 @@ Exit status: 0 refused, 2 bad use, or it no longer waits.`,
 // hintedRequest is hinted of what names a request.
 func hintedRequest(err error) error {
 	if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
-		return fmt.Errorf("%w\nhint: sluice-controller requests --all lists those that there are", err)
+		return fmt.Errorf("%w\nhint: sluice-controller requests --all lists them", err)
 	}
 	return hinted(err)
 }

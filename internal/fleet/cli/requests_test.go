@@ -27,12 +27,12 @@ func TestRequestCommands(t *testing.T) {
 		t.Error(out)
 	}
 	for _, line := range [][]string{{"requests", "x"}, {"approve", "x"}, {"refuse", "x"}} {
-		if _, errText := run(t, 2, at(line...)...); !strings.Contains(errText, "hint: sluice-controller requests --all lists those that there are") {
+		if _, errText := run(t, 2, at(line...)...); !strings.Contains(errText, "hint: sluice-controller requests --all lists them") {
 			t.Errorf("%v: %s", line, errText)
 		}
 	}
 	out, errText := run(t, 1, at("ban", "203.0.113.7", "-m", "a\u202eb\x1b[31m<b>")...)
-	if out != "" || !strings.Contains(errText, "it is not done yet: request ") || !strings.Contains(errText, "hint: somebody else approves it by sluice-controller approve ") {
+	if out != "" || !strings.Contains(errText, "it is not done yet: request ") || !strings.Contains(errText, "hint: somebody else approves it with sluice-controller approve ") {
 		t.Error(out, errText)
 	}
 	var all api.Requests
@@ -47,7 +47,7 @@ func TestRequestCommands(t *testing.T) {
 	if out, _ = run(t, 0, at("requests", id)...); !strings.Contains(out, `      "what": "203.0.113.7"`) || !strings.Contains(out, "  ban 203.0.113.7 -m \"a") || !strings.Contains(out, "  POST /api/v1/bans\n") || strings.ContainsAny(out, "\x1b\u202e") {
 		t.Errorf("%q", out)
 	}
-	if _, errText = run(t, 2, at("approve", id)...); !strings.Contains(errText, "has asked for this") || !strings.Contains(errText, "hint: where nobody else is, --alone") {
+	if _, errText = run(t, 2, at("approve", id)...); !strings.Contains(errText, "has asked for this") || !strings.Contains(errText, "hint: if there is nobody else, --alone") {
 		t.Error(errText)
 	}
 	if out, _ = run(t, 0, at("approve", id, "--alone", "-m", "at night")...); !strings.Contains(out, ": done ban by operator:") || !strings.Contains(out, ", alone at ") || !strings.Contains(out, ": at night\n") {

@@ -172,7 +172,7 @@ func beginDir(dir string) error {
 		return err
 	}
 	if len(has) > 0 {
-		return fmt.Errorf("%s is not empty: it has %s\nhint: --dir names another directory; --without-keys restores the database alone, and leaves the directory as it is", dir, has[0].Name())
+		return fmt.Errorf("%s is not empty: it has %s\nhint: --dir names another directory; --without-keys restores only the database, and leaves the directory as it is", dir, has[0].Name())
 	}
 	return os.WriteFile(filepath.Join(dir, restoringName), nil, 0o600)
 }
@@ -181,7 +181,7 @@ func beginDir(dir string) error {
 func restoredWhole(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, restoringName))
 	if err == nil {
-		return fmt.Errorf("%s: a restore has ended in the middle\nhint: the same sluice-controller restore does it again", dir)
+		return fmt.Errorf("%s: a restore was interrupted\nhint: run the same sluice-controller restore again", dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

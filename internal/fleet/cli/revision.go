@@ -29,7 +29,7 @@ type revision struct {
 func checkOut(ctx context.Context, dir, name string) (*revision, error) {
 	hash, err := git(ctx, dir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
-		return nil, fmt.Errorf("%q is no revision of the repository that %s is in: %w", name, dir, err)
+		return nil, fmt.Errorf("%q is not a revision of the repository that %s is in: %w", name, dir, err)
 	}
 	place, err := git(ctx, dir, nil, "rev-parse", "--absolute-git-dir", "--show-prefix")
 	if err != nil {

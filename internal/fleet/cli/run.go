@@ -108,7 +108,7 @@ func runController(cmd *cobra.Command, _ []string) (err error) {
 	}
 	people, err := notices.Load(dir, func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "notice: "+text) })
 	if err != nil { // hosts need a controller more than people its notices
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: started without what is wrong in it:\n%s\n", notices.File, people.Wrong)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: started without the faulty parts:\n%s\n", notices.File, people.Wrong)
 	}
 	s, err := store.Open(ctx, databaseOf(cmd))
 	if err != nil {
@@ -164,7 +164,7 @@ func listenWeb(cmd *cobra.Command, reached string) (*controller.Web, error) {
 	}
 	if at == "" {
 		if web.Certificate != "" || web.URL != "" || web.Provider != nil {
-			return nil, errors.New("--web-certificate, --web-url and --oidc-issuer are of --web, which is not given")
+			return nil, errors.New("--web-certificate, --web-url and --oidc-issuer require --web")
 		}
 		return nil, nil
 	}
@@ -189,7 +189,7 @@ func listenWeb(cmd *cobra.Command, reached string) (*controller.Web, error) {
 func here(at net.Addr) ([]string, error) {
 	tcp, is := at.(*net.TCPAddr)
 	if !is {
-		return nil, fmt.Errorf("%s is no address of TCP", at)
+		return nil, fmt.Errorf("%s is not a TCP address", at)
 	}
 	if !tcp.IP.IsUnspecified() {
 		return []string{tcp.String()}, nil

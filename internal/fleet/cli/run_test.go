@@ -145,7 +145,7 @@ func TestController(t *testing.T) {
 	if now, err := os.ReadFile(filepath.Join(f.dir, "trust.json")); err != nil || string(now) != string(signed) {
 		t.Errorf("the second one has signed: %v", err)
 	}
-	if err := hinted(fs.ErrPermission); !strings.Contains(err.Error(), "hint: root and the user that the controller runs as may ask it") {
+	if err := hinted(fs.ErrPermission); !strings.Contains(err.Error(), "hint: root and the user that the controller runs as may use it") {
 		t.Error(err)
 	}
 	for _, wrong := range [][]string{{"--for", "0s"}, {"--uses", "0"}, {"--labels", "role=a b"}, {"--repository", f.dir}} {

@@ -65,7 +65,7 @@ func controllerOf(cmd *cobra.Command) *api.Client {
 func controllerURL(text string) (string, error) {
 	is, err := url.Parse(text)
 	if err != nil || is.Scheme != "https" || is.Host == "" || is.User != nil || is.RawQuery != "" || strings.Trim(is.Path, "/") != "" {
-		return "", fmt.Errorf("%q is no controller: it is https://HOST:PORT", text)
+		return "", fmt.Errorf("%q is not a controller: it is https://HOST:PORT", text)
 	}
 	return is.Scheme + "://" + is.Host, nil
 }
@@ -159,10 +159,10 @@ func hinted(err error) error {
 		return fmt.Errorf("%w\nhint: sluice-controller run starts one; --dir names its directory, --controller one elsewhere", err)
 	}
 	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-		return fmt.Errorf("%w\nhint: --ca FILE names who certifies it: ca.pem of the controller's directory, unless it was given a certificate", err)
+		return fmt.Errorf("%w\nhint: --ca FILE names its CA: ca.pem of the controller's directory, unless it has another certificate", err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w\nhint: root and the user that the controller runs as may ask it", err)
+		return fmt.Errorf("%w\nhint: root and the user that the controller runs as may use it", err)
 	}
 	if waits := (*api.WaitingError)(nil); errors.As(err, &waits) {
 		return waiting(err)
@@ -189,7 +189,7 @@ func later(cmd *cobra.Command, secret string, err error) error {
 	if command.JSON(cmd) {
 		return errors.Join(command.PrintJSON(cmd.OutOrStdout(), map[string]string{"secret": secret, "waits": err.Error()}), command.ErrFound)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "what is printed is good once somebody has approved it; keep it until then")
+	fmt.Fprintln(cmd.ErrOrStderr(), "what is printed is valid once somebody has approved it; keep it until then")
 	fmt.Fprintln(cmd.OutOrStdout(), secret)
 	return waiting(err)
 }
@@ -203,7 +203,7 @@ func waiting(err error) error {
 	}
 	text := err.Error()
 	if is.Request.State == api.RequestWaiting {
-		text += fmt.Sprintf("\nhint: somebody else approves it by sluice-controller approve %s; sluice-controller requests %[1]s says what comes of it", is.Request.Id)
+		text += fmt.Sprintf("\nhint: somebody else approves it with sluice-controller approve %s; sluice-controller requests %[1]s shows the result", is.Request.Id)
 	}
 	return command.Found(text)
 }

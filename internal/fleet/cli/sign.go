@@ -149,7 +149,7 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 				warnBroken(cmd, b.File, b.Errors)
 			}
 			w := cmd.ErrOrStderr()
-			fmt.Fprintf(w, "%s without %s each part is read alone: what is wrong with them together, such as a name that no part defines, the first hosts of the roll-out find\n", command.Paint(w, "33", "warning:"), classes.InventoryFile)
+			fmt.Fprintf(w, "%s without %s each part is read by itself: errors across parts, such as a name that no part defines, show only on the first hosts of the roll-out\n", command.Paint(w, "33", "warning:"), classes.InventoryFile)
 		}
 		return err
 	}
@@ -183,7 +183,7 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 
 func warnBroken(cmd *cobra.Command, file string, errs policy.Errors) {
 	w := cmd.ErrOrStderr()
-	fmt.Fprintf(w, "%s %s has errors, and hosts keep what it said when it had none:\n  %s\n", command.Paint(w, "33", "warning:"), file, strings.ReplaceAll(errs.Error(), "\n", "\n  "))
+	fmt.Fprintf(w, "%s %s has errors, and hosts keep its last correct version:\n  %s\n", command.Paint(w, "33", "warning:"), file, strings.ReplaceAll(errs.Error(), "\n", "\n  "))
 }
 
 // errors are what keeps a fleet from being signed, and all that was found.

@@ -47,7 +47,7 @@ func onlineSigning(cmd *cobra.Command, controller string) (func(ctx context.Cont
 	signers, done, err := signersOf(cmd, role.Keys)
 	done()
 	if err == nil && len(signers) < role.Threshold {
-		err = fmt.Errorf("policies of this fleet want %s, and --key names fewer: operators sign them", english.Plural(role.Threshold, "signature"))
+		err = fmt.Errorf("policies of this fleet require %s, and --key names fewer: operators sign them", english.Plural(role.Threshold, "signature"))
 	}
 	return s.sign, err
 }

@@ -178,7 +178,7 @@ Exit status: 0 withdrawn, 2 bad use, no such ID, or no controller answers.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := withdraw(controllerOf(cmd), cmd.Context(), args[0])
 			if f := (*wire.Failure)(nil); errors.As(err, &f) && f.Kind == wire.KindNotFound {
-				return fmt.Errorf("%w\nhint: sluice-controller %s lists those that are good", err, listed)
+				return fmt.Errorf("%w\nhint: sluice-controller %s lists the valid ones", err, listed)
 			}
 			if err != nil {
 				return hinted(err)

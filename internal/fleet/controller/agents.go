@@ -143,7 +143,7 @@ func stranger(id string, h store.Host, err error) error {
 	case errors.Is(err, store.ErrRevoked):
 		return revoked(id, h)
 	case errors.Is(err, store.ErrNotFound):
-		return &wire.Failure{Text: fmt.Sprintf("this fleet has no host %s any more; enrol it anew", id), Kind: wire.KindRevoked}
+		return &wire.Failure{Text: fmt.Sprintf("this fleet no longer has a host %s; enrol it again", id), Kind: wire.KindRevoked}
 	case errors.Is(err, store.ErrTaken):
 		return &wire.Failure{Text: fmt.Sprintf("%s has another key in this fleet; enrol this host under a name of its own", id), Kind: wire.KindTaken}
 	}
@@ -158,7 +158,7 @@ func revoked(id string, h store.Host) *wire.Failure {
 	if h.RevokedWhy != "" {
 		text += fmt.Sprintf(": %q", h.RevokedWhy)
 	}
-	text += "; its policy stays in force, and a new token enrols it anew once it has left the fleet"
+	text += "; its policy stays in force, and a new token enrols it again once it has left the fleet"
 	return &wire.Failure{Text: text, Kind: wire.KindRevoked}
 }
 

@@ -342,7 +342,7 @@ func (c *Controller) list(ctx context.Context, name string) (liveList, error) {
 	slices.Sort(found)
 	switch len(found) {
 	case 0:
-		return liveList{}, &wire.Failure{Text: fmt.Sprintf("no policy that hosts are to run has a live list %.80q", name), Kind: wire.KindNotFound}
+		return liveList{}, &wire.Failure{Text: fmt.Sprintf("no policy that hosts should run has a live list %.80q", name), Kind: wire.KindNotFound}
 	case 1:
 		return wanted[found[0]], nil
 	}

@@ -160,7 +160,7 @@ func (c *Controller) operations() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who := as(r)
 		if who.Who == "" {
-			wire.Fail(w, &wire.Failure{Text: "root and the user whom the controller runs as may ask it, and nobody else", Kind: wire.KindUnknownCaller})
+			wire.Fail(w, &wire.Failure{Text: "only root and the user that the controller runs as may use it", Kind: wire.KindUnknownCaller})
 			return
 		}
 		_, pattern := mux.Handler(r)

@@ -135,7 +135,7 @@ func TestEnrolRefuses(t *testing.T) {
 		kind wire.Kind
 		want string
 	}{
-		{"an unknown secret", wire.Enrol{Secret: "x", Host: "web-2", Request: string(fine)}, wire.KindToken, "this fleet has none like it"},
+		{"an unknown secret", wire.Enrol{Secret: "x", Host: "web-2", Request: string(fine)}, wire.KindToken, "this fleet has no such token"},
 		{"a used token", wire.Enrol{Secret: token.Secret, Host: "web-2", Request: string(fine)}, wire.KindToken, "used once already"},
 		{"no request", wire.Enrol{Secret: good.Secret, Host: "web-2", Request: "pem"}, wire.KindBadRequest, "request"},
 		{"a name that is taken", wire.Enrol{Secret: good.Secret, Host: "web-1", Request: string(fine)}, wire.KindTaken, "with another key"},

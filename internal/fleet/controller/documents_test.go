@@ -363,7 +363,7 @@ func TestGuestsRefused(t *testing.T) {
 		"no address":          {"vm-1", func(g *api.NewGuest) { g.Addresses = nil }, "no address"},
 		"one twice":           {"vm-1", func(g *api.NewGuest) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "taken already"},
 		"a zone":              {"vm-1", func(g *api.NewGuest) { g.Addresses[0] = netip.MustParseAddr("2001:db8::1%eth0") }, "no address of a guest"},
-		"anywhere":            {"vm-1", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.IPv4Unspecified()} }, "0.0.0.0 is no address of a guest"},
+		"anywhere":            {"vm-1", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.IPv4Unspecified()} }, "0.0.0.0 is not an address of a guest"},
 		"another family":      {"vm-1", func(g *api.NewGuest) { g.Public = []netip.Addr{netip.MustParseAddr("2001:db8::9")} }, "has no IPv6 address for public 2001:db8::9"},
 		"rules of another":    {"vm-1", func(g *api.NewGuest) { g.Rules = "version: 1\nforward: {rules: [allow ssh to 10.30.0.6]}\n" }, "the rules of guest vm-1: 2:32: 10.30.0.6 is more than this file may decide: to 10.30.0.5"},
 		"rules of all":        {"vm-1", func(g *api.NewGuest) { g.Rules = "version: 1\ninput: {default: allow}\n" }, "2:1: input cannot be used in the rules of a guest"},

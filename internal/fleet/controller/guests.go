@@ -132,7 +132,7 @@ func (o operator) RemoveGuest(w http.ResponseWriter, r *http.Request, id string)
 func (c *Controller) checkGuest(ctx context.Context, v *view, g store.Guest) error {
 	for _, a := range slices.Concat(g.Addresses, g.Public) {
 		if !a.IsValid() || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
-			return wrong("guest %s: %s is no address of a guest", g.ID, a)
+			return wrong("guest %s: %s is not an address of a guest", g.ID, a)
 		}
 		if slices.Contains(v.hosts[g.Host].Addresses, a) {
 			return wrong("guest %s: %s is an address of host %s", g.ID, a, g.Host)

@@ -46,7 +46,7 @@ func (c *Controller) label(ctx context.Context, who, host string, envelope []byt
 	case err != nil:
 		return nil, err
 	case order.Number <= last.Number:
-		return nil, wrong("the order of labels of %s is older than the one that the host has: sign the labels anew", host)
+		return nil, wrong("the order of labels of %s is older than the one that the host has: sign the labels again", host)
 	}
 	if err := c.Store.SetLabels(ctx, who, host, order.Labels, envelope); err != nil {
 		return nil, err

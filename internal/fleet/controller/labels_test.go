@@ -60,7 +60,7 @@ func TestLabels(t *testing.T) {
 	ok(t, conn.Send(t.Context(), &wire.Message{Report: &report}))
 	f.until("stale still", func() bool {
 		h := f.states()["web-1"]
-		return h.State == api.Stale && h.Reason == "bundle 1 is fetched anew, and what it said to the host before is in force"
+		return h.State == api.Stale && h.Reason == "bundle 1 is fetched again, and its earlier version for this host is in force"
 	})
 	report.State = wire.StateConfirmed
 	ok(t, conn.Send(t.Context(), &wire.Message{Report: &report}))
@@ -73,7 +73,7 @@ func TestLabels(t *testing.T) {
 		"not signed by a key of this fleet; a new root.json comes with the next bundle": order(newKey(t), nil),
 		"the order is of host web-2, and not of web-1":                                  order(f.policy, func(o *trust.LabelOrder) { o.Host = "web-2" }),
 		"of another fleet":      order(f.policy, func(o *trust.LabelOrder) { o.Fleet = "example.org" }),
-		"sign the labels anew":  order(f.policy, func(o *trust.LabelOrder) { o.Number = 5 }),
+		"sign the labels again": order(f.policy, func(o *trust.LabelOrder) { o.Number = 5 }),
 		"expired":               order(f.policy, func(o *trust.LabelOrder) { o.Expires = time.Now().Add(-time.Hour) }),
 		"is no name of a label": order(f.policy, func(o *trust.LabelOrder) { o.Labels = map[string]string{"a b": ""} }),
 		"malformed":             []byte("{}"),

@@ -170,12 +170,12 @@ func (c *Controller) login(w http.ResponseWriter, r *http.Request) error {
 func (c *Controller) enter(ctx context.Context, link string, secret [32]byte) (store.Access, error) {
 	hash, err := api.SecretHash(link)
 	if err != nil {
-		return store.Access{}, unknownCaller("this is no link to log in")
+		return store.Access{}, unknownCaller("this is not a link to log in")
 	}
 	a, err := c.Store.Login(ctx, hash, api.AccessID(secret), secret, c.Now().Add(sessionFor))
 	c.answered(err)
 	if errors.Is(err, store.ErrNotFound) {
-		return a, unknownCaller("the link was used, or is over; ask for another one")
+		return a, unknownCaller("the link was used or has expired; ask for another one")
 	}
 	return a, err
 }

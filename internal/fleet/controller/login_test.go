@@ -136,7 +136,7 @@ func TestLoginInBrowser(t *testing.T) {
 	late := f.link("max@example.net", api.Viewer, time.Second)
 	f.until("its end", func() bool {
 		_, text := f.browser().do("POST", "/login", url.Values{"link": {late}}.Encode())
-		return strings.Contains(text, "the link was used, or is over")
+		return strings.Contains(text, "the link was used or has expired")
 	})
 }
 

@@ -25,7 +25,7 @@ var metrics = []struct {
 	{"database_up", exposition.Gauge, "", "Whether the database answers."},
 	{"database_seconds", exposition.Gauge, "", "How long the database took to return its revision."},
 	{"audit_entries", exposition.Gauge, "", "Entries of the audit."},
-	{"end_timestamp_seconds", exposition.Gauge, "what", "When something signed ends: root.json, the newest bundle, the timestamp that names it, the controller's certification authority."},
+	{"end_timestamp_seconds", exposition.Gauge, "what", "When something signed ends: root.json, the newest bundle, the timestamp that names it, the controller's certificate authority."},
 	{"host_certificates_ending", exposition.Gauge, "", "Hosts whose certificate ends within 7 days, and that have not renewed it."},
 	{"list_age_seconds", exposition.Gauge, "list", "How long ago the server of a live list last returned a good one, by the name of the list's file."},
 	{"notices", exposition.Gauge, "kind", "Notices that are open, by what they are about."},

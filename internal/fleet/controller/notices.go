@@ -172,7 +172,7 @@ func (c *Controller) wrongs(ctx context.Context, known map[thing]bool) (found ma
 		case state == api.Drift:
 			found[drift], unknown[refused] = fmt.Sprintf("host %s drifts: %s", id, counted(reason)), true
 		case state == api.Refused:
-			found[refused] = fmt.Sprintf("host %s refuses what it is to run: %s", id, reason)
+			found[refused] = fmt.Sprintf("host %s refuses what it should run: %s", id, reason)
 		case state == api.Offline, state == api.Claimed, k.at.IsZero():
 			unknown[drift], unknown[refused] = true, true
 		}

@@ -94,7 +94,7 @@ func (c *Controller) toProvider(w http.ResponseWriter, r *http.Request) error {
 	if f.Back != "" || f.Binds != "" {
 		if _, err := hashed(f.Binds); err != nil || !isLoopback(f.Back) {
 			c.show(w, http.StatusBadRequest, shown{Text: "This address was not made by sluice-controller login."})
-			return errors.New("no command asks so")
+			return errors.New("no command sends such a request")
 		}
 	}
 	_, config, err := c.provider.get(asking(r.Context()), c.Web, c.Now)
@@ -157,17 +157,17 @@ func (c *Controller) returned(r *http.Request) (f flow, who string, groups []str
 	q := r.URL.Query()
 	kept, err := r.Cookie(flowCookie)
 	if err != nil {
-		return f, "", nil, errors.New("this browser has not begun to log in, or long ago")
+		return f, "", nil, errors.New("this browser has not started to log in, or too long ago")
 	}
 	text, err := base64.RawURLEncoding.DecodeString(kept.Value)
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil || f.State == "" || f.Nonce == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(q.Get("state"))) != 1 {
-		return f, "", nil, errors.New("this answer of the provider is not to what this browser has asked")
+		return f, "", nil, errors.New("the provider's answer is not for the request of this browser")
 	}
 	if f.Back != "" && !isLoopback(f.Back) {
-		return f, "", nil, errors.New("the command that asked is not on this machine")
+		return f, "", nil, errors.New("the command that logs in is not on this machine")
 	}
 	if said := q.Get("error"); said != "" {
 		return f, "", nil, fmt.Errorf("the provider says %.200q", said)
@@ -181,16 +181,16 @@ func (c *Controller) returned(r *http.Request) (f flow, who string, groups []str
 	tokens, err := config.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(f.Verifier))
 	if err != nil {
 		c.Note(fmt.Errorf("log in at %s: %w", c.Web.Provider.Issuer, err))
-		return f, "", nil, errors.New("the provider does not take back its code")
+		return f, "", nil, errors.New("the provider does not accept its own code")
 	}
 	raw, _ := tokens.Extra("id_token").(string)
 	id, err := verifier.Verify(ctx, raw)
 	if err != nil {
 		c.Note(fmt.Errorf("log in at %s: %w", c.Web.Provider.Issuer, err))
-		return f, "", nil, errors.New("what the provider says of you is not signed by it for this controller, or is over")
+		return f, "", nil, errors.New("the provider's ID token is not signed for this controller, or has expired")
 	}
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
-		return f, "", nil, errors.New("what the provider says of you is of another login")
+		return f, "", nil, errors.New("the provider's ID token is of another login")
 	}
 	who, groups, err = c.claims(id)
 	return f, who, groups, err
@@ -205,20 +205,20 @@ func (c *Controller) claims(id *oidc.IDToken) (who string, groups []string, err 
 	}
 	var all map[string]json.RawMessage
 	if err := errors.Join(id.Claims(&is), id.Claims(&all)); err != nil {
-		return "", nil, errors.New("what the provider says of you cannot be read")
+		return "", nil, errors.New("the provider's ID token cannot be read")
 	}
 	who = "user:sub/" + id.Subject
 	if is.Email != "" && is.Verified {
 		who = policy.WhoKey("user:" + is.Email)
 	} else if strings.Contains(id.Subject, "@") {
-		return "", nil, errors.New("the provider has not verified your address of mail")
+		return "", nil, errors.New("the provider has not verified your e-mail address")
 	}
 	if !policy.IsWho(who) {
 		return "", nil, errors.New("the provider names you in a way that fleet.yaml cannot")
 	}
 	if text, has := all[c.Web.Provider.GroupsClaim]; has {
 		if json.Unmarshal(text, &groups) != nil || len(groups) > mostGroups {
-			return "", nil, fmt.Errorf("the provider names your groups in a way that is not known, or more than %d", mostGroups)
+			return "", nil, fmt.Errorf("the provider's list of your groups is in an unknown form, or has more than %d", mostGroups)
 		}
 	}
 	for _, g := range groups {

@@ -155,16 +155,16 @@ func TestProvider(t *testing.T) {
 	}{
 		"another nonce":         {map[string]any{"nonce": "x"}, nil, "is of another login"},
 		"no nonce":              {map[string]any{"nonce": nil}, nil, "is of another login"},
-		"another audience":      {map[string]any{"aud": "other"}, nil, "is not signed by it for this controller"},
-		"another issuer":        {map[string]any{"iss": "https://other.example.net"}, nil, "is not signed by it for this controller"},
-		"one that is over":      {map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}, nil, "or is over"},
-		"another key":           {nil, other, "is not signed by it"},
+		"another audience":      {map[string]any{"aud": "other"}, nil, "is not signed for this controller"},
+		"another issuer":        {map[string]any{"iss": "https://other.example.net"}, nil, "is not signed for this controller"},
+		"one that is over":      {map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}, nil, "or has expired"},
+		"another key":           {nil, other, "is not signed for this controller"},
 		"no address":            {map[string]any{"email": nil}, nil, "no role"},
 		"an unverified address": {map[string]any{"email_verified": false, "groups": nil}, nil, "logged in as sub/7, nobody"},
-		"a name like a mail":    {map[string]any{"email_verified": false, "sub": "erika@example.net"}, nil, "has not verified your address"},
+		"a name like a mail":    {map[string]any{"email_verified": false, "sub": "erika@example.net"}, nil, "has not verified your e-mail address"},
 		"a name with escapes":   {map[string]any{"email": "a\x1b[31m@example.net"}, nil, "names you in a way"},
 		"a group with escapes":  {map[string]any{"groups": []string{"a\nb"}}, nil, "names a group in a way"},
-		"groups of no kind":     {map[string]any{"groups": 7}, nil, "names your groups in a way"},
+		"groups of no kind":     {map[string]any{"groups": 7}, nil, "list of your groups is in an unknown form"},
 	} {
 		p.mutex.Lock()
 		p.claims, p.key = c.claims, right
@@ -190,17 +190,17 @@ func TestProvider(t *testing.T) {
 		"another state": "/login/callback?code=c&state=x", "no state": "/login/callback?code=c",
 		"another browser": "/login/callback?code=c&state=" + url.QueryEscape(state), "a refusal": "/login/callback?error=access_denied&state=x",
 	} {
-		if is, text := f.browser().do("GET", path, ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "has not begun to log in") {
+		if is, text := f.browser().do("GET", path, ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "has not started to log in") {
 			t.Errorf("%s: %d %s", what, is.StatusCode, text)
 		}
 	}
-	if is, text := b.do("GET", "/login/callback?code=c&state=x", ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "not to what this browser has asked") {
+	if is, text := b.do("GET", "/login/callback?code=c&state=x", ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "is not for the request of this browser") {
 		t.Errorf("another state: %d %s", is.StatusCode, text)
 	}
 	is, _ = b.do("GET", "/login", "")
 	at, err = url.Parse(is.Header.Get("Location"))
 	ok(t, err)
-	if is, text := b.do("GET", "/login/callback?code=stolen&state="+url.QueryEscape(at.Query().Get("state")), ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "does not take back its code") {
+	if is, text := b.do("GET", "/login/callback?code=stolen&state="+url.QueryEscape(at.Query().Get("state")), ""); is.StatusCode != http.StatusUnauthorized || !strings.Contains(text, "does not accept its own code") {
 		t.Errorf("another code: %d %s", is.StatusCode, text)
 	}
 }
@@ -229,7 +229,7 @@ func TestProviderForCommand(t *testing.T) {
 	if back.Path != "/x" || link == "" {
 		t.Fatal(at)
 	}
-	if _, err := api.LogIn(t.Context(), "https://"+f.web, link, api.NewSecret(), f.tls()); err == nil || !strings.Contains(err.Error(), "the link was used, or is over") {
+	if _, err := api.LogIn(t.Context(), "https://"+f.web, link, api.NewSecret(), f.tls()); err == nil || !strings.Contains(err.Error(), "the link was used or has expired") {
 		t.Errorf("who has seen the link logs in with a secret of their own: %v", err)
 	}
 	a, err := api.LogIn(t.Context(), "https://"+f.web, link, token, f.tls())

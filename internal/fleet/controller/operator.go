@@ -103,7 +103,7 @@ func strictly(body io.Reader, into any) error {
 		case err != nil:
 			return sound(into)
 		case token == nil:
-			return fmt.Errorf("null at byte %d is no value: leave the key out", d.InputOffset())
+			return fmt.Errorf("null at byte %d is not a value: leave the key out", d.InputOffset())
 		}
 	}
 }
@@ -317,7 +317,7 @@ func (c *Controller) Publish(ctx context.Context, who string, p api.Publish) (*r
 	}
 	b := listed[i]
 	if !b.Expires.After(c.Now()) {
-		return nil, wrong("bundle %d expired at %s; sign it anew", b.Number, english.Moment(b.Expires))
+		return nil, wrong("bundle %d expired at %s; sign it again", b.Number, english.Moment(b.Expires))
 	}
 	manifest, m, err := c.manifest(ctx, b)
 	if err != nil {

@@ -65,11 +65,11 @@ func stateOf(k known, h store.Host, v *view, there hub.Presence, connected bool,
 	r, d, at := &k.report, v.desired[h.ID], v.position
 	switch {
 	case k.claimed.After(h.Enrolled) && now.Sub(k.claimed) < claimTime:
-		return api.Claimed, fmt.Sprintf("two hosts claim this name, the other one at %s: enrol one of them anew, under a name of its own", k.claimant), k.claimed
+		return api.Claimed, fmt.Sprintf("two hosts claim this name, the other one at %s: enrol one of them again, under a name of its own", k.claimant), k.claimed
 	case !connected && k.seen.IsZero():
 		return api.Offline, "it has never connected", time.Time{}
 	case !connected:
-		return api.Offline, fmt.Sprintf("not heard for %s", english.Span(now.Sub(k.seen))), k.seen
+		return api.Offline, fmt.Sprintf("not heard from for %s", english.Span(now.Sub(k.seen))), k.seen
 	case k.heard.Incarnation == at.Incarnation && k.heard.Revision > at.Revision:
 		return api.Restored, fmt.Sprintf("it has heard of revision %d, and this database, an older copy, ends at %d: %s", k.heard.Revision, at.Revision, signRestore), there.Since
 	case d.Bundle == 0:
@@ -85,9 +85,9 @@ func stateOf(k known, h store.Host, v *view, there hub.Presence, connected bool,
 	case r.Running != d.Bundle && r.Bundle == d.Bundle:
 		return api.Stale, fmt.Sprintf("bundle %d is %s, %s%s", d.Bundle, r.State, runs(r.Running), because(r.Error)), k.since
 	case r.Running != d.Bundle:
-		return api.Stale, fmt.Sprintf("it has not answered to bundle %d, %s%s", d.Bundle, runs(r.Running), because(r.Error)), k.since
+		return api.Stale, fmt.Sprintf("it has not reported on bundle %d, %s%s", d.Bundle, runs(r.Running), because(r.Error)), k.since
 	case r.Bundle == d.Bundle && (r.State == wire.StateNone || r.State == wire.StateFetched || r.State == wire.StateChecked):
-		return api.Stale, fmt.Sprintf("bundle %d is %s anew, and what it said to the host before is in force%s", d.Bundle, begun(r.State), because(r.Error)), k.since
+		return api.Stale, fmt.Sprintf("bundle %d is %s again, and its earlier version for this host is in force%s", d.Bundle, begun(r.State), because(r.Error)), k.since
 	case tried(r):
 		return api.Stale, fmt.Sprintf("bundle %d is in force and not confirmed yet", d.Bundle), k.since
 	case r.Proved.IsZero():

@@ -134,7 +134,7 @@ func (o operator) access(who caller, asked api.NewAccess) (store.Access, error) 
 	case !accessName.MatchString(asked.Name):
 		err = wrong("the name of a token has 1 to 63 letters, digits and . _ -")
 	case !who.Role.Includes(asked.Role):
-		err = wrong("%.40q is no role that %s can give", asked.Role, who.Who)
+		err = wrong("%.40q is not a role that %s can give", asked.Role, who.Who)
 	case !asked.Expires.After(now) || asked.Expires.After(now.Add(longestAccess)):
 		err = wrong("a token ends within 366 days, and not before now: %s", english.Moment(asked.Expires))
 	default:
@@ -173,7 +173,7 @@ func (o operator) CreateLink(w http.ResponseWriter, r *http.Request) {
 	case asked.User == "" || !policy.IsWho("user:"+asked.User):
 		err = wrong("a user has a name of at most 200 bytes, such as erika@example.net")
 	case asked.Role != "" && !slices.Contains(api.Roles, asked.Role):
-		err = wrong("%.40q is no role", asked.Role)
+		err = wrong("%.40q is not a role", asked.Role)
 	case asked.Role == "" && asked.Hosts != "":
 		err = wrong("hosts are of a role, and none is given")
 	case !asked.Expires.After(now) || asked.Expires.After(now.Add(longestLink)):
@@ -259,7 +259,7 @@ func (o operator) Audit(w http.ResponseWriter, r *http.Request, params api.Audit
 		entries, err = o.Store.Audit(r.Context(), after, limit)
 		for _, e := range entries {
 			if err == nil && !json.Valid(e.Diff) { // somebody has changed it
-				err = &wire.Failure{Text: fmt.Sprintf("entry %d is no entry any more", e.Seq)}
+				err = &wire.Failure{Text: fmt.Sprintf("entry %d cannot be read", e.Seq)}
 			}
 			out.Entries = append(out.Entries, api.Entry{Seq: e.Seq, At: e.At, Who: e.Who, What: e.What, Diff: e.Diff, Previous: e.Previous, Hash: e.Hash})
 		}

@@ -20,7 +20,7 @@ type verifying struct {
 // verifyAgain is how old what was read may be for who asks next: all of it is read.
 const verifyAgain = 10 * time.Second
 
-// VerifyAudit says whether the audit is whole.
+// VerifyAudit says whether the audit is intact.
 func (o operator) VerifyAudit(w http.ResponseWriter, r *http.Request, params api.VerifyAuditParams) {
 	var kept []store.Head
 	for _, text := range []string{params.Head, o.online.State().AuditHead} {

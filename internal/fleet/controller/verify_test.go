@@ -9,7 +9,7 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// TestVerifyAudit: the audit is whole until somebody changes an entry or cuts its end off, and what was
+// TestVerifyAudit: the audit is intact until somebody changes an entry or cuts its end off, and what was
 // kept elsewhere is held against it.
 func TestVerifyAudit(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func (c *Controller) identify(r *http.Request) (caller, error) {
 			return caller{}, unpermitted("another page asks this in the name of who is logged in")
 		}
 		if !web.Own(r, cookie.Value) {
-			return caller{}, unpermitted("the request does not show that this page sends it: load the page anew")
+			return caller{}, unpermitted("the request does not show that this page sends it: reload the page")
 		}
 		text, has = cookie.Value, true
 	}

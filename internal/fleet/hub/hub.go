@@ -115,7 +115,7 @@ func (h *Hub) Serve(conn *wire.Conn, host string, from netip.Addr) error {
 			continue
 		}
 		if !said.Allow() {
-			refused := &wire.Failure{Text: fmt.Sprintf("%s says more than %d messages a second", host, mostSaid), Kind: wire.KindBusy}
+			refused := &wire.Failure{Text: fmt.Sprintf("%s sends more than %d messages a second", host, mostSaid), Kind: wire.KindBusy}
 			refuse(conn, refused)
 			return refused
 		}
@@ -167,7 +167,7 @@ func (h *Hub) claim(s *seat) *wire.Failure {
 			if h.options.Claimed != nil {
 				h.options.Claimed(s.host, s.from, old.from)
 			}
-			return &wire.Failure{Text: fmt.Sprintf("two hosts claim %s: this one, from %s, and the one at %s that is connected; if this is a copy of it, enrol it anew under a name of its own", s.host, s.from, old.from), Kind: wire.KindTaken}
+			return &wire.Failure{Text: fmt.Sprintf("two hosts claim %s: this one, from %s, and the one at %s that is connected; if this is a copy of it, enrol it again under a name of its own", s.host, s.from, old.from), Kind: wire.KindTaken}
 		}
 		old.conn.Cut()
 		<-old.gone
@@ -446,7 +446,7 @@ func (h *Hub) Drain(ctx context.Context) error {
 	h.mutex.Lock()
 	if h.draining {
 		h.mutex.Unlock()
-		return errors.New("the hub drains already")
+		return errors.New("the hub is draining already")
 	}
 	h.draining = true
 	within := comeBack(len(h.seats))

@@ -23,10 +23,10 @@ type BusyError struct{ judged, large bool }
 
 func (e *BusyError) Error() string {
 	if e.large {
-		return fmt.Sprintf("it takes more than %d MB of memory to find: ask about fewer hosts, or a shorter policy", mostGrowth>>20)
+		return fmt.Sprintf("it needs more than %d MB of memory: ask about fewer hosts, or a shorter policy", mostGrowth>>20)
 	}
 	if e.judged {
-		return fmt.Sprintf("it takes more than %s to find: ask about fewer hosts, or a shorter policy", Longest)
+		return fmt.Sprintf("it takes more than %s: ask about fewer hosts, or a shorter policy", Longest)
 	}
 	return "other questions about policies are answered first; ask again"
 }

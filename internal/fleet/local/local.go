@@ -54,7 +54,7 @@ func (s *Server) Check(ctx context.Context) error {
 	case err != nil:
 		return errors.New(s.unreachable(err) + "\nhint: systemctl start sluice-agent, as root, starts it; --socket names another one")
 	case about.You.May == api.YouMayNothing:
-		return fmt.Errorf("the agent lets %s read nothing\nhint: who is root, in the group sluice or named in /etc/sluice/agent.yaml may", about.You.User)
+		return fmt.Errorf("the agent does not let %s read anything\nhint: root, members of group sluice and those named in /etc/sluice/agent.yaml may", about.You.User)
 	case !slices.Contains(about.Namespaces, s.options.Namespace):
 		return fmt.Errorf("the agent does not serve the network namespace %s\nhint: it serves %s", s.options.Namespace, strings.Join(about.Namespaces, ", "))
 	}
@@ -120,7 +120,7 @@ func (s *Server) Handler() http.Handler {
 		case !is:
 			fail(w, http.StatusUnauthorized, "open the address that sluice-controller local has printed; it is good once, and Enter prints another one")
 		case !web.Own(r, secret):
-			fail(w, http.StatusForbidden, "the request does not show that this page sends it: load the page anew")
+			fail(w, http.StatusForbidden, "the request does not show that this page sends it: reload the page")
 		default:
 			inside.ServeHTTP(w, r)
 		}

@@ -43,7 +43,7 @@ func (s *Server) save(w http.ResponseWriter, r *http.Request) {
 
 func (in *saved) save() error {
 	if !filepath.IsAbs(in.File) || !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(in.File)) || len(in.Text) > mostFile {
-		return fmt.Errorf("%s is no file of a policy, which ends with .yaml", in.File)
+		return fmt.Errorf("%s is not a policy file, which ends in .yaml", in.File)
 	}
 	f, err := regular.Open(in.File)
 	if err != nil {
@@ -52,7 +52,7 @@ func (in *saved) save() error {
 	defer f.Close()
 	// sluice edit holds the same lock.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("somebody edits %s with sluice edit; save it when they have ended", in.File)
+		return fmt.Errorf("somebody is editing %s with sluice edit; save it when they have finished", in.File)
 	}
 	text, err := regular.ReadAll(f, in.File, mostFile)
 	if err != nil {

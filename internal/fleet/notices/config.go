@@ -230,7 +230,7 @@ func (c *Config) kinds(n *yaml.Node) []Kind {
 		switch {
 		case !ok:
 		case !slices.Contains(Kinds(), text):
-			c.file.Fail(c.file.At(k), "known are "+strings.Join(Kinds(), ", "), "%s is no kind of notice%s", source.Quote(text), source.DidYouMean(text, Kinds()))
+			c.file.Fail(c.file.At(k), "known are "+strings.Join(Kinds(), ", "), "%s is not a kind of notice%s", source.Quote(text), source.DidYouMean(text, Kinds()))
 		case slices.Contains(out, Kind(text)):
 			c.file.Fail(c.file.At(k), "", "%s is listed twice in only", text)
 		default:

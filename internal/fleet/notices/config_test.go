@@ -97,7 +97,7 @@ func TestErrors(t *testing.T) {
 		{head + "{journal: ‸yes}}\n", "journal must be true or false", "write true"},
 		{head + "{journal: ‸false}}\n", "journal is false", "leave the receiver out"},
 		{head + "{journal: true, only: ‸[]}}\n", "only is empty", "leave it out"},
-		{head + "{journal: true, only: [halted, ‸halt]}}\n", `"halt" is no kind of notice`, "known are drift"},
+		{head + "{journal: true, only: [halted, ‸halt]}}\n", `"halt" is not a kind of notice`, "known are drift"},
 		{head + "{journal: true, only: [halted, ‸halted]}}\n", "halted is listed twice", ""},
 		{head + "{webhook: ‸{}}}\n", "url is missing in a webhook", ""},
 		{head + "{webhook: {url: ‸ftp://a.example}}}\n", "url is not a URL of http or https", "https://HOST/PATH"},

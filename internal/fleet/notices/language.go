@@ -83,7 +83,7 @@ var grammar = &source.Language{Title: "Sluice notices", Names: namePattern, Shap
 	{Name: "kinds", What: "kinds", Doc: "One of them, or more.", Text: source.AnyText(), List: "kind", Examples: []string{"halted", "[halted, drift]"}},
 	{
 		Name: "kind", What: "a kind of notice", Text: source.OneOf(Kinds()...), Examples: Kinds(),
-		Doc: "`drift`: the kernel of a host does something else than was meant. `refused`: a host refuses what it is to run. `halted`: a roll-out was halted, or is taken back. `host-certificate`: a host's certificate ends within 7 days. `signature`: root.json, the newest bundle or the certification authority ends within 14 days, or nothing fresh was signed for 12 hours. `list`: a live list could not be renewed for 15 minutes.",
+		Doc: "`drift`: the kernel of a host does something else than was meant. `refused`: a host refuses what it should run. `halted`: a roll-out was halted, or is taken back. `host-certificate`: a host's certificate ends within 7 days. `signature`: root.json, the newest bundle or the certificate authority ends within 14 days, or nothing fresh was signed for 12 hours. `list`: a live list could not be renewed for 15 minutes.",
 	},
 }}
 

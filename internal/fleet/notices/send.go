@@ -215,7 +215,7 @@ func (b *mailbox) send(ctx context.Context, m Message) (string, error) {
 		return out.ServerResponse(), nil
 	}
 	if err == nil {
-		err = errors.New("it does not say that it has it")
+		err = errors.New("it did not confirm that it has it")
 	}
 	return "", err
 }
@@ -252,7 +252,7 @@ type boundedConn struct {
 
 func (c *boundedConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
-		return 0, errors.New("it says too much")
+		return 0, errors.New("its answer is too long")
 	}
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])
 	c.left -= n

@@ -75,7 +75,7 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 		m.enter(Signed, because("the bundle is signed"))
 	case Pause:
 		if !slices.Contains(begun, phase) && phase != Draft && phase != Checked {
-			return refuse("only one that goes on by itself can be paused")
+			return refuse("only one that is under way can be paused")
 		}
 		m.State.Was = phase
 		m.enter(Paused, because("paused by "+c.Who))
@@ -87,7 +87,7 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 		case phase == Reverting && c.Kind == Hold, slices.Contains(begun, phase), phase == Done:
 			m.State.Was = phase
 		case phase == Halted:
-			return refuse("it stands still already")
+			return refuse("it is halted already")
 		default:
 			return refuse("there is nothing to stop")
 		}
@@ -96,7 +96,7 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 	case Revert:
 		switch {
 		case phase == Reverting:
-			return refuse("its hosts are on their way back already")
+			return refuse("its hosts are going back already")
 		case len(r.State.Hosts) == 0:
 			return refuse("no host was told the bundle, so none has to go back")
 		}

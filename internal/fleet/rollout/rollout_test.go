@@ -190,7 +190,7 @@ func TestSilentAfterThePushIsFailed(t *testing.T) {
 	f.wait(2*time.Minute - 1)
 	f.wants("", Pushed, "db-2 (fetched)")
 	f.wait(1)
-	f.wants("db-2=4 web-1=4", Reverting, "silent: fetched was its last word, and it had 2m to confirm")
+	f.wants("db-2=4 web-1=4", Reverting, "silent: its last state was fetched, and it had 2m to confirm")
 	f.says("web-1", Confirmed, "")
 	f.wait(2 * time.Minute)
 	f.wants("", Reverted, "1 host back, 1 did not answer and go back when they do: db-2")

@@ -109,7 +109,7 @@ func (m *machine) barred() string {
 	}
 	end, window, err := frozen(m.Plan.Freeze, m.now)
 	if err != nil {
-		return fmt.Sprintf("no stage begins: the freeze window %s cannot be told: %v", window, err)
+		return fmt.Sprintf("no stage begins: the freeze window %s cannot be evaluated: %v", window, err)
 	}
 	if !end.IsZero() {
 		return fmt.Sprintf("frozen (%s) until %s", window, english.Moment(end))

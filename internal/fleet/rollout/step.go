@@ -105,7 +105,7 @@ func (m *machine) absorb(h Host, s Seen) Host {
 		if why := m.trouble(h, s); why != "" {
 			fail(fmt.Sprintf("it had %s to confirm, and is %s: %s", m.Plan.Answer+m.Plan.Confirm, h.State, why))
 		} else {
-			fail(fmt.Sprintf("silent: %s was its last word, and it had %s to confirm", h.State, m.Plan.Answer+m.Plan.Confirm))
+			fail(fmt.Sprintf("silent: its last state was %s, and it had %s to confirm", h.State, m.Plan.Answer+m.Plan.Confirm))
 		}
 	case h.State == Confirmed && h.Stage == m.State.Stage && m.State.Phase == Pushed && s.Drifted != "":
 		fail("drifted while it settled: " + s.Drifted)

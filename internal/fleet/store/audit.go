@@ -26,7 +26,7 @@ func ParseHead(text string) (Head, error) {
 	n, err := strconv.ParseInt(seq, 10, 64)
 	raw, bad := hex.DecodeString(hash)
 	if err != nil || n < 0 || bad != nil || (n == 0) != (hash == "") || n > 0 && len(raw) != sha256.Size {
-		return Head{}, fmt.Errorf("%q is no head of an audit: it is SEQ:HASH, the number of an entry and its SHA-256", text)
+		return Head{}, fmt.Errorf("%q is not a head of an audit: write SEQ:HASH, the number of an entry and its SHA-256", text)
 	}
 	return Head{n, strings.ToLower(hash)}, nil
 }

@@ -74,7 +74,7 @@ func (t *tx) bundle(who string, b Bundle) error {
 			return err
 		}
 		if sha256 != b.SHA256 {
-			return fmt.Errorf("bundle %d: %w: there is another one of this number", b.Number, ErrConflict)
+			return fmt.Errorf("bundle %d: %w: another one has this number", b.Number, ErrConflict)
 		}
 		return nil // signed anew: the same bundle with new metadata
 	}

@@ -78,7 +78,7 @@ func (s *Store) copyAll(ctx context.Context, from querier, to *tx) (map[string]i
 			return out, err
 		}
 		if wrote != read {
-			return out, fmt.Errorf("table %s: %d rows were read, and what was written of them reads otherwise (%d rows)", table, read.n, wrote.n)
+			return out, fmt.Errorf("table %s: %d rows were read, but what was written reads back differently (%d rows)", table, read.n, wrote.n)
 		}
 		out[table] = read.n
 	}

@@ -138,7 +138,7 @@ func (t *tx) fits(at Clock, kind string, written, most int) error {
 		b.at = at.Now
 	}
 	if b.n > most {
-		return fmt.Errorf("%d of them would hold, and %d may: %w", b.n, most, ErrTooLarge)
+		return fmt.Errorf("there would be %d of them, at most %d: %w", b.n, most, ErrTooLarge)
 	}
 	t.store.bounds.Store(kind, b) // too many, where the transaction fails
 	return nil

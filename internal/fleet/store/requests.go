@@ -148,7 +148,7 @@ func (t *tx) approved(token Token, e Enrolment) error {
 		case !token.Withdrawn.IsZero() || !token.Expires.After(now) || token.Used >= token.Uses:
 			return token.refusal(column(now))
 		case token.Used+waiting >= token.Uses || waiting >= mostHosts:
-			return fmt.Errorf("%w: as many hosts wait for approval by it as may", ErrToken)
+			return fmt.Errorf("%w: too many hosts wait for approval with it", ErrToken)
 		}
 		is = r
 		if err = t.ask(r); err != nil {
@@ -161,13 +161,13 @@ func (t *tx) approved(token Token, e Enrolment) error {
 	case is.State == RequestRefused:
 		return fmt.Errorf("%w: %s refused this host by it: %q", ErrToken, is.By, is.Why)
 	case !is.Expires.After(now):
-		return fmt.Errorf("%w: nobody has let this host in by it until %s", ErrToken, english.Moment(is.Expires))
+		return fmt.Errorf("%w: nobody let this host in with it until %s", ErrToken, english.Moment(is.Expires))
 	case is.State == RequestWaiting:
 		return fmt.Errorf("host %s, key %s: %w: request %s", e.Host, e.Key, ErrPending, is.ID)
 	case is.State == RequestApproved:
 		return t.must(ErrConflict, `update request set state = $1 where id = $2 and state = $3`, string(RequestDone), is.ID, string(RequestApproved))
 	}
-	return fmt.Errorf("%w: this host was let in by it already", ErrToken)
+	return fmt.Errorf("%w: this host was let in with it already", ErrToken)
 }
 
 // Decide approves a request that waits, or refuses it, once: ErrNotFound, and ErrConflict where

@@ -117,7 +117,7 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 		return Host{}, err
 	}
 	if !found {
-		return Host{}, fmt.Errorf("%w: this fleet has none like it", ErrToken)
+		return Host{}, fmt.Errorf("%w: this fleet has no such token", ErrToken)
 	}
 	before, err := t.host(e.Host)
 	switch {

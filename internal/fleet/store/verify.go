@@ -12,7 +12,7 @@ type Report struct {
 	Entries  int64     `json:"entries"`
 	Floor    Head      `json:"floor,omitzero"` // up to here they were removed
 	Head     Head      `json:"head"`
-	Findings []Finding `json:"findings"` // none: the audit is whole
+	Findings []Finding `json:"findings"` // none: the audit is intact
 	More     int64     `json:"more"`     // findings that are left out
 }
 
@@ -97,7 +97,7 @@ func (c *checker) entry(e Entry) error {
 	c.bad = err != nil || sum != e.Hash
 	switch {
 	case err != nil: // of its diff, or its time
-		c.found(e.Seq, "entry %d was changed: it is no JSON any more", e.Seq)
+		c.found(e.Seq, "entry %d was changed: it is not JSON", e.Seq)
 	case sum != e.Hash:
 		c.found(e.Seq, "entry %d was changed: its SHA-256 is %s, and it was written with %s", e.Seq, sum, orNone(e.Hash))
 	case !bad && e.Seq == c.last.Seq+1 && e.Previous != c.last.Hash:
@@ -111,7 +111,7 @@ func (c *checker) entry(e Entry) error {
 	}
 	for _, h := range c.kept {
 		if h.Seq == e.Seq && h.Hash != e.Hash {
-			c.found(e.Seq, "entry %d has SHA-256 %s, and somebody kept it with %s: the audit was written anew, or two histories begin here", e.Seq, orNone(e.Hash), h.Hash)
+			c.found(e.Seq, "entry %d has SHA-256 %s, and somebody kept it with %s: the audit was rewritten, or two histories begin here", e.Seq, orNone(e.Hash), h.Hash)
 		}
 	}
 	c.last = Head{e.Seq, e.Hash}

@@ -53,7 +53,7 @@ func TestVerify(t *testing.T) {
 		"what changed":      {"update audit set what = 'host.remove' where seq = 4", nil, "4 entry 4 was changed: its SHA-256 is"},
 		"when changed":      {"update audit set at = at + 1 where seq = 1", nil, "1 entry 1 was changed: its SHA-256 is"},
 		"diff changed":      {`update audit set diff = '{"host":"web-9"}' where seq = 9`, nil, "9 entry 9 was changed: its SHA-256 is"},
-		"diff no JSON":      {"update audit set diff = '{' where seq = 4", nil, "4 entry 4 was changed: it is no JSON any more"},
+		"diff no JSON":      {"update audit set diff = '{' where seq = 4", nil, "4 entry 4 was changed: it is not JSON"},
 		"hash gone":         {"update audit set hash = '' where seq = 9", nil, "9 entry 9 was changed|9 entry 9 is not the last one"},
 		"dropped":           {"delete from audit where seq = 4", nil, "4 entry 4 is missing"},
 		"some dropped":      {"delete from audit where seq in (1, 2, 5, 6)", nil, "1 entries 1 to 2 are missing|5 entries 5 to 6 are missing"},

@@ -34,7 +34,7 @@ type authority struct {
 	key         crypto.Signer
 }
 
-// NewCA makes the offline certification authority of a fleet: certificate and key, PEM.
+// NewCA makes the offline certificate authority of a fleet: certificate and key, PEM.
 func NewCA(fleet string, now time.Time) (certificate, key []byte, err error) {
 	if err := CheckFleetName(fleet); err != nil {
 		return nil, nil, err

@@ -66,7 +66,7 @@ func readBundles(t *targets) ([]Bundle, error) {
 		hash := is.Hashes["sha256"]
 		if custom.Number < 1 || custom.Number > exact || BundlePath(custom.Number) != name ||
 			len(hash) != sha256.Size || is.Length < 0 || custom.Level < 0 || custom.Expires.IsZero() {
-			return nil, fmt.Errorf("targets.json is %w: %q is no bundle", ErrMalformed, name)
+			return nil, fmt.Errorf("targets.json is %w: %q is not a bundle", ErrMalformed, name)
 		}
 		if is.Length > MaxManifest {
 			return nil, fmt.Errorf("bundle %d is %w: its manifest has %d bytes, at most %d", custom.Number, ErrTooLarge, is.Length, MaxManifest)

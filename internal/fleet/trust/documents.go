@@ -98,7 +98,7 @@ func ReadGuests(payload []byte, host string) (*Guests, error) {
 		}
 		for _, a := range append(guest.Addresses[:len(guest.Addresses):len(guest.Addresses)], guest.Public...) {
 			if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
-				return nil, fmt.Errorf("%s are %w: %q of %.80q is no address of a guest", what, ErrMalformed, a, id)
+				return nil, fmt.Errorf("%s are %w: %q of %.80q is not an address of a guest", what, ErrMalformed, a, id)
 			}
 		}
 		for name, value := range guest.Labels {

@@ -30,7 +30,7 @@ func ListOf(kind string) (name string, is bool) { return strings.CutPrefix(kind,
 // CheckListName says why something is not the name of a list.
 func CheckListName(name string) error {
 	if !listShape().MatchString(name) {
-		return fmt.Errorf("%.100q is %w: it is no name of a list", name, ErrMalformed)
+		return fmt.Errorf("%.100q is %w: it is not the name of a list", name, ErrMalformed)
 	}
 	return nil
 }

@@ -140,11 +140,11 @@ func (e *Living) Check() error {
 	}
 	what, err := addrset.ParseRange(e.What)
 	if err != nil || what.String() != e.What {
-		return fmt.Errorf("%.80q is no address, prefix or range, as one is written", e.What)
+		return fmt.Errorf("%.80q is not an address, prefix or range in canonical form", e.What)
 	}
 	if e.Hosts != "" {
 		if s, err := selector.Parse(e.Hosts); err != nil || s.String() != e.Hosts {
-			return fmt.Errorf("%.80q is no selector, as one is written", e.Hosts)
+			return fmt.Errorf("%.80q is not a selector in canonical form", e.Hosts)
 		}
 	}
 	if bans := e.Kind == LivingBan || e.Kind == LivingUnban; bans && e.Service != "" {

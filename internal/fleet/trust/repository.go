@@ -316,7 +316,7 @@ func (r *Repository) plan(s Signing, now time.Time) (Signed, []byte, error) {
 	case made.Floor > number:
 		return made, nil, fmt.Errorf("floor %d is above the newest bundle, %d", made.Floor, number)
 	case r.targets != nil && made.Floor < r.targets.Floor:
-		return made, nil, fmt.Errorf("floor %d is %w, %d: a floor never sinks", made.Floor, ErrRolledBack, r.targets.Floor)
+		return made, nil, fmt.Errorf("floor %d is %w, %d: a floor cannot be lowered", made.Floor, ErrRolledBack, r.targets.Floor)
 	}
 	m.Number = number
 	made.New = last == nil || number > last.Number

@@ -73,7 +73,7 @@ func fieldOf(what string, members map[string]any, into any) error {
 func CheckFleetName(name string) error {
 	domain, err := spiffeid.TrustDomainFromString(name)
 	if err == nil && domain.Name() != name {
-		err = fmt.Errorf("a name alone, as example.net")
+		err = fmt.Errorf("only a name, such as example.net")
 	}
 	if err == nil && len(name) > 255 {
 		err = fmt.Errorf("at most 255 characters")
@@ -132,11 +132,11 @@ func readRoot(data []byte) (*root, error) {
 	for _, text := range r.CA {
 		block, rest := pem.Decode([]byte(text))
 		if block == nil || len(rest) > 0 {
-			return bad("a CA that is no certificate")
+			return bad("a CA that is not a certificate")
 		}
 		ca, err := x509.ParseCertificate(block.Bytes)
 		if err != nil || !ca.IsCA {
-			return bad("a CA that is no certificate of a CA")
+			return bad("a CA that is not a CA certificate")
 		}
 		r.cas.AddCert(ca)
 	}
@@ -146,7 +146,7 @@ func readRoot(data []byte) (*root, error) {
 func decodeKey(text string) (ed25519.PublicKey, error) {
 	key, err := hex.DecodeString(text)
 	if err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%.80q is no ed25519 key", text)
+		return nil, fmt.Errorf("%.80q is not an ed25519 key", text)
 	}
 	return key, nil
 }

@@ -57,7 +57,7 @@ func ParseToken(text string) (Token, error) {
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
-		return t, fmt.Errorf("the token is %w: it was not copied whole", ErrMalformed)
+		return t, fmt.Errorf("the token is %w: it was not copied completely", ErrMalformed)
 	}
 	if err := shaped("the token", data, maxToken); err != nil {
 		return t, err
@@ -71,7 +71,7 @@ func ParseToken(text string) (Token, error) {
 func (t Token) check() error {
 	secret, err := base64.RawURLEncoding.Strict().DecodeString(t.Secret)
 	if err != nil || len(secret) != secretBytes || !isHash(t.Root) {
-		return fmt.Errorf("the token is %w: it was not copied whole", ErrMalformed)
+		return fmt.Errorf("the token is %w: it was not copied completely", ErrMalformed)
 	}
 	if len(t.Controllers) == 0 || len(t.Controllers) > maxControllers {
 		return fmt.Errorf("the token is %w: it names %d controllers, and may name 1 to %d", ErrMalformed, len(t.Controllers), maxControllers)

@@ -95,7 +95,7 @@ func TestReceive(t *testing.T) {
 		{name: "a newer field", text: `{"report": {"state": "proved", "newer": [1]}}`},
 		{name: "nothing known", text: `{}`, want: "nothing of it is known"},
 		{name: "for the other side", text: `{"drain": {}}`, want: "for the other side"},
-		{name: "two in one", text: `{"report": {"state": "proved"}, "facts": {"facts": {}}}`, want: "one thing"},
+		{name: "two in one", text: `{"report": {"state": "proved"}, "facts": {"facts": {}}}`, want: "exactly one content"},
 		{name: "no JSON", text: `{"report"`, want: "unexpected EOF"},
 		{name: "two behind each other", text: `{"report": {"state": "proved"}}{}`, want: "after top-level value"},
 		{name: "no UTF-8", text: "{\"report\": {\"state\": \"\xff\"}}", want: "UTF-8", binary: true},

@@ -120,7 +120,7 @@ func (o Order) Compare(p Order) int {
 // Encode is a message in JSON. One that the other side would not take is an error.
 func Encode(m *Message) ([]byte, error) {
 	if m.kinds() != 1 {
-		return nil, errors.New("a message is one thing")
+		return nil, errors.New("a message has exactly one content")
 	}
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (m *Message) FromAgent() bool {
 // Check says what is wrong with it: what openapi.yaml does not allow.
 func (m *Message) Check() error {
 	if m.kinds() > 1 {
-		return errors.New("a message is one thing")
+		return errors.New("a message has exactly one content")
 	}
 	var is Checker
 	var name string
@@ -332,7 +332,7 @@ func (b *LimitBans) Check() error {
 	}
 	for _, p := range b.What {
 		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
-			return fmt.Errorf("what: %q is no prefix, as one is written", p)
+			return fmt.Errorf("what: %q is not a prefix in canonical form", p)
 		}
 	}
 	return count("what", len(b.What), MostLimitBans)

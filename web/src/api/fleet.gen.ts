@@ -1097,7 +1097,7 @@ export interface components {
         Notices: {
             notices: components["schemas"]["NoticeState"][];
             receivers: components["schemas"]["ReceiverState"][];
-            /** @description notices.yaml is another one than the controller has read, which it does when it starts */
+            /** @description notices.yaml has changed since the controller read it, which it does when it starts */
             changed?: boolean;
             /** @description what was wrong with notices.yaml as the controller read it: it uses the rest */
             wrong?: string;
