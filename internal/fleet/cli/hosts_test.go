@@ -15,11 +15,11 @@ func TestHostsWithReasons(t *testing.T) {
 	var out strings.Builder
 	printHosts(&out, &api.Hosts{Proved: 1, Hosts: []api.Host{
 		{Host: "db-1", State: api.Proved, Running: 4, Desired: 4, Since: now.Add(-time.Minute)},
-		{Host: "mail-1", State: api.Offline, Running: 4, Desired: 5, Since: now, Reason: "not heard for 2h"},
+		{Host: "mail-1", State: api.Offline, Running: 4, Desired: 5, Since: now, Reason: "not heard from for 2h"},
 		{Host: "web-1", State: api.Drift, Running: 4, Desired: 4, Since: now, Reason: strings.Repeat("meant drop ", 9) + "\nweb-9  proved"},
 	}}, now)
 	want := `db-1    proved   bundle 4      for 1m
-mail-1  offline  bundle 4 → 5  for 0s  not heard for 2h
+mail-1  offline  bundle 4 → 5  for 0s  not heard from for 2h
 web-1   drift    bundle 4      for 0s
     ` + strings.Repeat("meant drop ", 9) + `
     web-9  proved

@@ -306,7 +306,7 @@ func TestStates(t *testing.T) {
 	ok(t, f.stop())
 	f.run()
 	h := f.states()["web-1"]
-	if h.State != api.Offline || !strings.Contains(h.Reason, "not heard for") || h.Running != 1 || h.Desired != 1 || h.Version != "1.2" {
+	if h.State != api.Offline || !strings.Contains(h.Reason, "not heard from for") || h.Running != 1 || h.Desired != 1 || h.Version != "1.2" {
 		t.Errorf("after a restart: %+v", h)
 	}
 	a.stream(nil)
