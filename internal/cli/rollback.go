@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,9 @@ func newRollback() *cobra.Command {
 		Long: `Goes back to the policy before, or to the generation that you name. It needs neither the
 policy's files nor country data nor a network: a generation holds everything. A policy that
 waits for confirmation is given up. The closed policy, which a failed restore loads, is skipped.
+
+The policy's file keeps its text: "sluice history N >FILE" writes that of a generation into it.
+After "sluice rollback N" there is nothing before N to go back to but by its number.
 
 As with apply, a policy that would lock out somebody who is logged in is refused without --force,
 and with it has to be confirmed; --confirm brings back what runs now unless confirmed. On a
@@ -47,6 +52,10 @@ the running policy stays.`,
 			out, err := h.Rollback(ctx, n, o)
 			if err != nil {
 				return err
+			}
+			if filepath.IsAbs(out.Policy) {
+				name := command.PlainName(command.ShellWord(out.Policy))
+				out.Notes = append(out.Notes, fmt.Sprintf("the file keeps its text, which the next apply loads: sluice history%s %d >%s writes that of this policy", command.HereArguments(cmd), out.Generation, name))
 			}
 			return printApplied(ctx, cmd, h, out, ask)
 		}),
