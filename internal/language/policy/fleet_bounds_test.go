@@ -61,7 +61,7 @@ func TestFleetBounds(t *testing.T) {
 		return func(addrset.Range) (bool, error) { return is, nil }
 	}
 	for want, err := range map[string]error{
-		"lets nobody in by its controller for longer than 8h": p.MayAllow(one, 9*time.Hour, in(true)),
+		"lets nobody in by its controller for longer than 8h":   p.MayAllow(one, 9*time.Hour, in(true)),
 		"not among those that the policy lets in by its contro": p.MayAllow(one, time.Hour, in(false)),
 		"need an end": p.MayAllow(one, 0, in(true)),
 	} {
