@@ -71,9 +71,9 @@ func TestBanCommands(t *testing.T) {
 	if !strings.Contains(shown, "allowed 198.51.100.7 ssh until ") {
 		t.Error(shown)
 	}
-	for address, why := range map[string]string{"203.0.113.7": "none of those", "198.51.100.8": "for a time"} {
+	for address, why := range map[string]string{"203.0.113.7": "not among those", "198.51.100.8": "need an end"} {
 		line := at("allow", address, "ssh")
-		if why == "none of those" {
+		if why == "not among those" {
 			line = append(line, "--for", "1h")
 		}
 		if shown, _ := run(t, 1, line...); !strings.Contains(shown, why) {

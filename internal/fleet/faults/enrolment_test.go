@@ -153,7 +153,7 @@ func TestOnPostgres(t *testing.T) {
 	}
 	check(server.Run())
 	f.until("it is published", func() string { return why(f.publish()) })
-	if out := f.must("audit", "verify"); !strings.Contains(out, "whole") {
+	if out := f.must("audit", "verify"); !strings.Contains(out, "the audit is intact") {
 		t.Error(out)
 	}
 	// In the middle of a roll-out it moves to SQLite, and in that of the next one back.
