@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -259,6 +260,7 @@ func run(t *testing.T, name string, blocks []block, files string) {
 	host := exec.CommandContext(ctx, "unshare", "-m", "-n", "-u", "sh", "testdata/host.sh", folder, files, group)
 	var said strings.Builder
 	host.Stdout, host.Stderr = &said, &said
+	host.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no host outlives a test that is killed
 	if err := host.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ ip -n outside address add 2001:db8:77::7/128 dev lo
 ip route add default via 192.0.2.1
 ip route add default via 2001:db8::1
 
-exec unshare --cgroup --pid --fork sh -euc '
+exec unshare --cgroup --pid --fork --kill-child sh -euc '
 cd root
 mount -t proc none proc
 mount -t sysfs none sys
