@@ -40,7 +40,7 @@ type block struct {
 	by    string // the file that runs it
 }
 
-// shown is what a reader may type: all but what the test alone sees.
+// runs says whether the page's shell runs it.
 func (b block) runs() bool {
 	return (b.kind == "sh" || b.kind == "client" || b.kind == "setup") && b.by == ""
 }
@@ -83,8 +83,6 @@ func read(page string) ([]block, error) {
 				b.kind = "client"
 			case len(words) == 2 && words[0] != "sh" && words[0] != "text":
 				b.kind, b.path = "file", words[1]
-			case len(words) == 1 && words[0] == "mermaid":
-				b.kind = "picture"
 			default:
 				return nil, fmt.Errorf("%d: %s is no kind of block", i+1, line)
 			}

@@ -212,7 +212,7 @@ func (c *Controller) planHost(ctx context.Context, who caller, host string, body
 	if err := c.able(host); err != nil {
 		return nil, err
 	}
-	q, err := c.questions.begin(host, who.session)
+	q, err := c.questions.begin(host, who.principal())
 	if err != nil {
 		return nil, err
 	}

@@ -694,7 +694,7 @@ func TestPacesHaveRoom(t *testing.T) {
 			}
 		}
 		if want := []wire.Pace{{Id: 1, Pieces: wire.Pieces}, {Id: 2, Cancel: true}}; !slices.Equal(told, want) {
-			t.Errorf("it is told %+v", told)
+			t.Errorf("the agent received %+v", told)
 		}
 	})
 }
