@@ -345,7 +345,7 @@ func is(shown, printed string) bool {
 	var want strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(shown) + "\n") {
 		if strings.TrimSpace(line) == "…" {
-			want.WriteString(`(?s:.*?\n)??(?s:.*)`)
+			want.WriteString(`(?:[^\n]*\n)*?`)
 			continue
 		}
 		want.WriteString(strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " \n")), "…", `[^\n]*`) + ` *\n`)
