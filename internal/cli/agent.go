@@ -57,10 +57,7 @@ Exit status: 0 stopped, 2 it could not start, or failed.`,
 			}
 			socket, _ := cmd.Flags().GetString("socket")
 			file, _ := cmd.Flags().GetString("config")
-			asked, err := config.Load(file)
-			if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
-				asked, err = config.Parse(file, []byte("version: 1"))
-			}
+			asked, _, err := agentFile(file, cmd.Flags().Changed("config"))
 			if err != nil {
 				return err
 			}
@@ -119,15 +116,27 @@ func siteOf(cmd *cobra.Command, netns string) (*agent.Site, error) {
 	return out, nil
 }
 
+// agentFile reads the agent's file. Unless somebody named the file, there need be none: the agent
+// then runs with its defaults.
+func agentFile(file string, named bool) (c *config.Config, absent bool, err error) {
+	c, err = config.Load(file)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		c, err = config.Parse(file, []byte("version: 1"))
+		return c, true, err
+	}
+	return c, false, err
+}
+
 func newAgentCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check the agent's file",
 		Long: `Checks the agent's file (/etc/sluice/agent.yaml unless FILE is given), with file, line,
 column, the line itself and a suggestion. Users and groups that this host does not have are
-errors here; the agent itself only warns about them, and grants them nothing.
+errors here; the agent itself only warns about them, and grants them nothing. If
+/etc/sluice/agent.yaml does not exist, the agent runs with its defaults.
 
-Exit status: 0 fine; 2 errors or bad use.`,
+Exit status: 0 fine, or the agent runs with its defaults; 2 errors or bad use.`,
 		Example: "  sluice agent check",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -135,7 +144,7 @@ Exit status: 0 fine; 2 errors or bad use.`,
 			if len(args) > 0 {
 				file = args[0]
 			}
-			c, err := config.Load(file)
+			c, absent, err := agentFile(file, len(args) > 0)
 			if err != nil {
 				return err
 			}
@@ -146,10 +155,11 @@ Exit status: 0 fine; 2 errors or bad use.`,
 			}
 			if optionsOf(cmd).json {
 				return command.PrintJSON(cmd.OutOrStdout(), struct {
-					File string `json:"file"`
-				}{file})
+					File   string `json:"file"`
+					Absent bool   `json:"absent,omitempty"` // the agent runs with its defaults
+				}{file, absent})
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", file)
+			fmt.Fprintf(cmd.ErrOrStderr(), choice(absent, "%s does not exist: the agent runs with its defaults\n", "%s is fine\n"), file)
 			return nil
 		},
 	}
