@@ -62,7 +62,7 @@ refused, wait for approval, or a host does not enforce them, 2 bad use, or it fa
 			for _, n := range list {
 				in.Entries = append(in.Entries, api.NewHolding{What: n.Name(), Reason: n.Reason, ForSeconds: int64(n.For / time.Second)})
 			}
-			return holding(cmd, "banned", in, (*api.Client).Ban)
+			return holding(cmd, "banned", "ban", in, (*api.Client).Ban)
 		},
 	}
 	addHolding(cmd)
@@ -93,7 +93,7 @@ waits for approval, or a host does not enforce it, 2 bad use, or it failed.`,
 			if len(args) > 1 {
 				in.Entries[0].Service = args[1]
 			}
-			return holding(cmd, "allowed", in, (*api.Client).Allow)
+			return holding(cmd, "allowed", "allow", in, (*api.Client).Allow)
 		},
 	}
 	addHolding(cmd)
@@ -129,7 +129,7 @@ type heldJSON struct {
 }
 
 // holding has it held, and says what came of it.
-func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api.Client, context.Context, api.NewHoldings) (*api.Held, error)) error {
+func holding(cmd *cobra.Command, done, noun string, in api.NewHoldings, hold func(*api.Client, context.Context, api.NewHoldings) (*api.Held, error)) error {
 	c := controllerOf(cmd)
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
@@ -164,7 +164,7 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 		for _, e := range out.Written {
 			ours[e.Id] = true
 		}
-		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, ours); err != nil {
+		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, ours, "enforced"); err != nil {
 			return err
 		}
 		lacking = unenforced(out.Hosts)
@@ -174,7 +174,7 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 			return err
 		}
 	} else {
-		printHeld(cmd.OutOrStdout(), done, &out)
+		printHeld(cmd.OutOrStdout(), done, noun, &out)
 	}
 	if len(out.Refused) > 0 || lacking > 0 {
 		return command.ErrFound
@@ -182,13 +182,20 @@ func holding(cmd *cobra.Command, done string, in api.NewHoldings, hold func(*api
 	return nil
 }
 
-func printHeld(w io.Writer, done string, out *heldJSON) {
+func printHeld(w io.Writer, done, noun string, out *heldJSON) {
 	if out.Kept > 0 {
 		fmt.Fprintf(w, "unchanged: %d\n", out.Kept)
 	}
-	switch n := len(out.Written); n {
-	case 0:
-	case 1:
+	refused := slices.ContainsFunc(out.Hosts, func(h api.HostStanding) bool { return !enforced(h) })
+	nowhere := refused && !slices.ContainsFunc(out.Hosts, func(h api.HostStanding) bool { return h.State == api.LiveProved })
+	switch n := len(out.Written); {
+	case n == 0:
+	case n == 1 && nowhere:
+		e := out.Written[0]
+		fmt.Fprintf(w, "no host enforces the %s of %s, which the fleet keeps until %s\n", noun, describe(e), e.Expires.Local().Format(time.DateTime))
+	case nowhere:
+		fmt.Fprintf(w, "no host enforces all of the %d %ss, which the fleet keeps\n", n, noun)
+	case n == 1:
 		e := out.Written[0]
 		fmt.Fprintf(w, "%s %s until %s\n", done, describe(e), e.Expires.Local().Format(time.DateTime))
 	default:
@@ -206,13 +213,14 @@ func printHeld(w io.Writer, done string, out *heldJSON) {
 		}
 	}
 	if out.Hosts != nil {
-		printProved(w, out.Hosts)
+		printProved(w, "enforced", out.Hosts)
 	}
 }
 
-func printProved(w io.Writer, hosts []api.HostStanding) {
+// printProved says on how many hosts something is done, and proved, and names the others.
+func printProved(w io.Writer, done string, hosts []api.HostStanding) {
 	lacking := slices.DeleteFunc(slices.Clone(hosts), func(h api.HostStanding) bool { return h.State == api.LiveProved })
-	fmt.Fprintf(w, "enforced and proved on %d of %s\n", len(hosts)-len(lacking), english.Plural(len(hosts), "host"))
+	fmt.Fprintf(w, "%s and proved on %d of %s\n", done, len(hosts)-len(lacking), english.Plural(len(hosts), "host"))
 	printStanding(w, lacking)
 }
 
@@ -265,9 +273,9 @@ const (
 	hostsWait       = 30 * time.Second
 )
 
-// awaitHosts waits until the hosts of a selector have all up to a number in force, and tells
-// how many have. Of what hosts refuse only what is ours counts.
-func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int64, hosts string, ours map[string]bool) ([]api.HostStanding, error) {
+// awaitHosts waits until the hosts of a selector have all up to a number in force, and prints
+// on how many it is done and proved. Of what hosts refuse only what is ours counts.
+func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int64, hosts string, ours map[string]bool, done string) ([]api.HostStanding, error) {
 	told := -1
 	for begun := time.Now(); ; {
 		is, err := c.Living(ctx, seq, hosts)
@@ -291,7 +299,7 @@ func awaitHosts(ctx context.Context, cmd *cobra.Command, c *api.Client, seq int6
 			}
 			if is.Proved != told {
 				told = is.Proved
-				fmt.Fprintf(cmd.ErrOrStderr(), "enforced and proved on %d of %s\n", told, english.Plural(len(is.Hosts), "host"))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s and proved on %d of %s\n", done, told, english.Plural(len(is.Hosts), "host"))
 			}
 			if open == 0 || time.Since(begun) > hostsWait {
 				return is.Hosts, nil

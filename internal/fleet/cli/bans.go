@@ -116,7 +116,7 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 	}
 	if waits, _ := cmd.Flags().GetBool("wait"); waits && len(out.Lifted.Lifted) > 0 {
 		var err error
-		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, nil); err != nil {
+		if out.Hosts, err = awaitHosts(ctx, cmd, c, out.Seq, in.Hosts, nil, "lifted"); err != nil {
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func lifting(cmd *cobra.Command, noun string, in api.Lift, lift func(*api.Client
 			fmt.Fprintf(w, "no %s of the fleet lies within %s\n", noun, text)
 		}
 		if out.Hosts != nil {
-			printProved(w, out.Hosts)
+			printProved(w, "lifted", out.Hosts)
 		}
 	}
 	if len(out.NotThere) > 0 || unenforced(out.Hosts) > 0 {

@@ -22,8 +22,8 @@ func newLists() *cobra.Command {
 server gives a valid list, and on how many of its hosts the kernel is proved to hold it. A
 host that refuses a list is named, with the reason: the connections it would cut.
 
-Exit status: 0 all are fine, 1 one fails, or a host refuses one, 2 bad use, or no controller
-answers.`,
+Exit status: 0 all are fine and proved on each host, 1 one fails, or is not proved on a host,
+2 bad use, or no controller answers.`,
 		Example: "  sluice-controller lists\n  sluice-controller lists --json | jq '.lists[] | select(.failure)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +39,7 @@ answers.`,
 				printLists(cmd.OutOrStdout(), found.Lists, time.Now())
 			}
 			for _, l := range found.Lists {
-				if l.Failure != "" || len(l.Refused) > 0 {
+				if l.Failure != "" || l.Proved < l.Hosts {
 					return command.ErrFound
 				}
 			}

@@ -150,6 +150,7 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 			}
 			w := cmd.ErrOrStderr()
 			fmt.Fprintf(w, "%s without %s each part is read by itself: errors across parts, such as a name that no part defines, show only on the first hosts of the roll-out\n", command.Paint(w, "33", "warning:"), classes.InventoryFile)
+			fmt.Fprintln(w, "hint: once hosts have enrolled, sluice-controller inventory writes it")
 		}
 		return err
 	}
@@ -238,11 +239,13 @@ func printPlan(cmd *cobra.Command, out *signedJSON) {
 		colour := map[byte]string{'+': "32", '-': "31", '~': "33"}[c[0]]
 		fmt.Fprintf(w, "  %s\n", command.Paint(w, colour, c[:1]+" "+c[1:]))
 	}
-	floor := "none"
+	fmt.Fprintf(w, "  valid until %s\n", out.Bundle.Expires.Format(time.DateOnly))
 	if out.Floor > 0 {
-		floor = fmt.Sprint(out.Floor)
+		fmt.Fprintf(w, "  floor %d: no host goes back to a bundle below it\n", out.Floor)
 	}
-	fmt.Fprintf(w, "  floor %s, incarnation %d, language level %d, until %s\n", floor, out.Incarnation, out.Bundle.Level, out.Bundle.Expires.Format(time.DateOnly))
+	if out.Incarnation > 1 {
+		fmt.Fprintf(w, "  incarnation %d: hosts accept the controller whose database was restored\n", out.Incarnation)
+	}
 }
 
 func reportSigned(cmd *cobra.Command, r *trust.Repository, out *signedJSON) error {

@@ -220,9 +220,9 @@ func (s *stand) says(seq int64, id string, incarnation int64) (state api.LiveSta
 	}
 	switch {
 	case !s.online:
-		return api.LiveOffline, "nobody hears it", nil
+		return api.LiveOffline, "not connected; it gets this when it is back", nil
 	case !s.taken.speaks:
-		return api.LiveUnable, "its program knows no bans of a fleet", nil
+		return api.LiveUnable, "its sluice is too old for bans of a fleet", nil
 	case said.Waiting != "": // such a host gets no further, where its rules are gone for one
 		return api.LiveWaiting, said.Waiting, nil
 	case said.Living.Incarnation != incarnation || said.Living.Seq < seq:

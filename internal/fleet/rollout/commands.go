@@ -72,7 +72,7 @@ func (r Rollout) Do(c Command, now time.Time) (Rollout, error) {
 			return refuse("a bundle is signed once it is checked, and once")
 		}
 		m.State.Prefetch = m.now
-		m.enter(Signed, because("the bundle is signed"))
+		m.enter(Signed, because("published, and no stage has begun"))
 	case Pause:
 		if !slices.Contains(begun, phase) && phase != Draft && phase != Checked {
 			return refuse("only one that is under way can be paused")
