@@ -122,7 +122,7 @@ func (n nftables) Steps(want backend.Artifact, have backend.State) ([]backend.St
 	if w == nil {
 		return removal(n.table, h), nil
 	}
-	return stepsBeside(w.tree(), h, w.passing, w.older), nil
+	return steps(w.tree(), h, w.passing, w.older), nil
 }
 
 // Compare says by meaning where have differs from want.
@@ -138,7 +138,7 @@ func (nftables) Compare(want backend.Artifact, have backend.State) ([]backend.Di
 	if w == nil {
 		w = &artifact{Tree: &Tree{}}
 	}
-	return compareBeside(w.Tree.asking(w.asked).comparing(&h.Tree), h, w.older), nil
+	return compare(w.Tree.asking(w.asked).comparing(&h.Tree), h, w.older), nil
 }
 
 func artifactOf(a backend.Artifact) (*artifact, error) {

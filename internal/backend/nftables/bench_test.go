@@ -104,14 +104,14 @@ func BenchmarkKernelLarge(b *testing.B) {
 	s := host.read(b, true)
 	b.Run("compare", func(b *testing.B) {
 		for b.Loop() {
-			if d := compare(a.Tree, s); len(d) > 0 {
+			if d := compare(a.Tree, s, nil); len(d) > 0 {
 				b.Fatal(differences(d))
 			}
 		}
 	})
 	b.Run("steps", func(b *testing.B) {
 		for b.Loop() {
-			if st := steps(a.Tree, s, openings{}); len(st) > 0 {
+			if st := steps(a.Tree, s, openings{}, nil); len(st) > 0 {
 				b.Fatal(st[0].Name)
 			}
 		}

@@ -17,12 +17,8 @@ const listedElements = 64
 
 // compare says by meaning where the kernel differs from the tree. The values of
 // counters are outside, and of dynamic sets all elements that a rule may have made.
-func compare(want *Tree, have *State) []backend.Difference {
-	return compareBeside(want, have, nil)
-}
-
-// compareBeside is compare where the objects of an older tree may be there too.
-func compareBeside(want *Tree, have *State, older *Tree) []backend.Difference {
+// The objects of an older tree, unless that is nil, may be there too.
+func compare(want *Tree, have *State, older *Tree) []backend.Difference {
 	c := &comparer{want: want, have: have, older: kept{older}}
 	switch {
 	case !have.Present && len(want.Chains) == 0:

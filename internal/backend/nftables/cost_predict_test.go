@@ -22,7 +22,7 @@ func TestPredictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var bytes uint64
 			for try := 0; ; try++ {
-				bytes, _ = taken(t, account, host.Namespace, steps(l.tree, &State{}, openings{})...)
+				bytes, _ = taken(t, account, host.Namespace, steps(l.tree, &State{}, openings{}, nil)...)
 				predicted := defaults.of(l.tree).Memory
 				near := predicted <= bytes+bytes/4 && predicted >= bytes-bytes/4
 				if !near && !account.Own() && try < 5 {

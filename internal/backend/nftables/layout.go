@@ -134,24 +134,6 @@ func (q *question) ask(a position) (answer, bool) {
 	return q.answer, q.ranges.has(a) != q.not
 }
 
-// contains is what the kernel says of an address, by the same way.
-func (k *asking) contains(a position) bool {
-	for k != nil {
-		next := k.rest
-		for i := range k.questions {
-			if answer, has := k.questions[i].ask(a); has {
-				next = answer
-				break
-			}
-		}
-		if next.on == nil {
-			return next.hit
-		}
-		k = next.on
-	}
-	return false
-}
-
 // each visits every chain of a layout once, the ones that lead to others first.
 func (k *asking) each(visit func(*asking)) {
 	seen := map[*asking]bool{}

@@ -89,13 +89,13 @@ func TestLayoutsInKernel(t *testing.T) {
 					}
 					a := &artifact{Format: artifactFormat, Tree: l.tree}
 					host := kernel{lab.Namespace}
-					for _, s := range steps(a.Tree, &State{}, openings{}) {
+					for _, s := range steps(a.Tree, &State{}, openings{}, nil) {
 						if err := lab.Namespace.Do(func() error { return s.Take(context.Background()) }); err != nil {
 							t.Fatalf("%s: %v\n%s", s.Name, err, head(s.Text(), 3000))
 						}
 					}
 					host.holds(t, fmt.Sprintf("seed %d: it reads back otherwise", seed), a)
-					if st := steps(a.Tree, host.read(t, true), openings{}); len(st) > 0 {
+					if st := steps(a.Tree, host.read(t, true), openings{}, nil); len(st) > 0 {
 						t.Errorf("seed %d: loaded, it wants %d steps more: %s", seed, len(st), st[0].Name)
 					}
 					for is, s := range sources {

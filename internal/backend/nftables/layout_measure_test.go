@@ -124,7 +124,7 @@ func TestMeasureLayouts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bytes, took := taken(t, account, lab.Namespace, steps(l.tree, &State{}, openings{})...)
+			bytes, took := taken(t, account, lab.Namespace, steps(l.tree, &State{}, openings{}, nil)...)
 			got := defaults.of(l.tree)
 			lines[c.name] = fmt.Sprintf("load %4.0f ms, estimated %4.0f; memory %5.1f MiB, estimated %5.1f; %d elements, %v, %d rules",
 				took.Seconds()*1000, float64(got.LoadTime)/1e6, float64(bytes)/(1<<20), float64(got.Memory)/(1<<20), got.Elements, got.Objects, got.Rules)

@@ -10,6 +10,24 @@ import (
 	"sluice/internal/program"
 )
 
+// contains is what the kernel says of an address, by the rules of a layout.
+func (k *asking) contains(a position) bool {
+	for k != nil {
+		next := k.rest
+		for i := range k.questions {
+			if answer, has := k.questions[i].ask(a); has {
+				next = answer
+				break
+			}
+		}
+		if next.on == nil {
+			return next.hit
+		}
+		k = next.on
+	}
+	return false
+}
+
 // bounds gives the addresses next to both ends of every span, and random ones.
 func bounds(spans []span, family int, random *rand.Rand) []position {
 	var out []position

@@ -63,7 +63,7 @@ func TestListing(t *testing.T) {
 			c.Base.Devices = []string{"lo"} // this version leaves them out
 		}
 	}
-	if d := compare(all.Tree, s); len(d) > 0 {
+	if d := compare(all.Tree, s, nil); len(d) > 0 {
 		t.Errorf("read from the file: %s", differences(d))
 	}
 }

@@ -51,7 +51,7 @@ func TestReloadSendsWhatChanged(t *testing.T) {
 	}
 	host.load(t, New(), other)
 	s := host.read(t, true)
-	if d := compare(other.Tree, s); len(d) > 0 {
+	if d := compare(other.Tree, s, nil); len(d) > 0 {
 		t.Error(differences(d))
 	}
 	if got := s.Elements()["banned_v4_counted"]["192.0.2.3"]; got != (backend.Count{Packets: 3, Bytes: 300}) {

@@ -53,12 +53,8 @@ func (k kept) chain(h *Chain) bool {
 
 func (k kept) family(f string) bool { return k.Tree != nil && slices.Contains(k.families(), f) }
 
-func steps(want *Tree, have *State, lets openings) []backend.Step {
-	return stepsBeside(want, have, lets, nil)
-}
-
-// stepsBeside is steps that leave the objects of an older tree where they are.
-func stepsBeside(want *Tree, have *State, lets openings, older *Tree) []backend.Step {
+// steps leave the objects of an older tree where they are, unless that is nil.
+func steps(want *Tree, have *State, lets openings, older *Tree) []backend.Step {
 	s := &stepper{want: want, have: have, used: have.Tree.used(), passing: lets, older: kept{older}}
 	s.objects()
 	s.emptyChains()

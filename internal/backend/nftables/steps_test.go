@@ -308,7 +308,7 @@ func TestChangedRuleIsNamed(t *testing.T) {
 	input.Rules[web] = changed
 	have.Tree.Chains = slices.Clone(have.Tree.Chains)
 	have.Tree.Chains[slices.Index(have.Tree.Chains, one.Tree.chain("input"))] = &input
-	d := compare(one.Tree, have)
+	d := compare(one.Tree, have, nil)
 	if len(d) != 1 || !strings.Contains(d[0].Want, "tcp dport 80") || !strings.Contains(d[0].Have, "tcp dport 81") {
 		t.Errorf("got %s", differences(d))
 	}
@@ -323,7 +323,7 @@ func TestChangedVerdictIsNamed(t *testing.T) {
 	at := slices.Index(ways.Elements.Verdicts, "accept")
 	ways.Elements.Verdicts[at] = "drop"
 	have.Tree.Sets = []*Set{&ways}
-	d := compare(one.Tree, have)
+	d := compare(one.Tree, have, nil)
 	if len(d) != 2 || d[0].Want != "90-91 : accept" || d[1].Have != "90-91 : drop" {
 		t.Errorf("got %s", differences(d))
 	}

@@ -121,7 +121,7 @@ func TestTables(t *testing.T) {
 		if s.to == nil {
 			continue
 		}
-		if d := compare(s.to.tree(), now); len(d) > 0 {
+		if d := compare(s.to.tree(), now, nil); len(d) > 0 {
 			t.Errorf("%s: %s", s.name, differences(d))
 		}
 		if again := stepsTo(t, s.to, now); len(again) > 0 {

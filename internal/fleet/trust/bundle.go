@@ -40,8 +40,8 @@ type Bundle struct {
 	fleet string
 }
 
-// BundlePath is the name of a bundle in targets.json.
-func BundlePath(number int64) string { return "bundles/" + strconv.FormatInt(number, 10) }
+// bundlePath is the name of a bundle in targets.json.
+func bundlePath(number int64) string { return "bundles/" + strconv.FormatInt(number, 10) }
 
 // BundleCustom is what targets.json says of a bundle beside length and hash.
 type BundleCustom struct {
@@ -64,7 +64,7 @@ func readBundles(t *targets) ([]Bundle, error) {
 			return nil, err
 		}
 		hash := is.Hashes["sha256"]
-		if custom.Number < 1 || custom.Number > exact || BundlePath(custom.Number) != name ||
+		if custom.Number < 1 || custom.Number > exact || bundlePath(custom.Number) != name ||
 			len(hash) != sha256.Size || is.Length < 0 || custom.Level < 0 || custom.Expires.IsZero() {
 			return nil, fmt.Errorf("targets.json is %w: %q is not a bundle", ErrMalformed, name)
 		}

@@ -60,7 +60,7 @@ func (s dsseSigner) KeyID() (string, error) {
 	if id, known := keyIDs.Load(string(s.public)); known {
 		return id.(string), nil
 	}
-	_, id := RoleKey(s.public)
+	_, id := roleKey(s.public)
 	keyIDs.Store(string(s.public), id)
 	return id, nil
 }

@@ -81,8 +81,8 @@ func DecodeRoleKey(text []byte) (PrivateKey, error) {
 	return PrivateKey(own), nil
 }
 
-// RoleKey is how documents name a public key, and under which id.
-func RoleKey(public ed25519.PublicKey) (*metadata.Key, string) {
+// roleKey is how documents name a public key, and under which id.
+func roleKey(public ed25519.PublicKey) (*metadata.Key, string) {
 	key := &metadata.Key{Type: metadata.KeyTypeEd25519, Scheme: metadata.KeySchemeEd25519, Value: metadata.KeyVal{PublicKey: hex.EncodeToString(public)}}
 	id, err := key.ID()
 	if err != nil {
@@ -91,10 +91,10 @@ func RoleKey(public ed25519.PublicKey) (*metadata.Key, string) {
 	return key, id
 }
 
-// SignDocument adds a signature to a document of a role, in the place of an older one of
+// signDocument adds a signature to a document of a role, in the place of an older one of
 // the same key.
-func SignDocument[T metadata.Roles](document *metadata.Metadata[T], by Signer) error {
-	_, id := RoleKey(by.Public())
+func signDocument[T metadata.Roles](document *metadata.Metadata[T], by Signer) error {
+	_, id := roleKey(by.Public())
 	var others []metadata.Signature
 	for _, s := range document.Signatures {
 		if s.KeyID != id {

@@ -63,7 +63,7 @@ func AddOnlineKey(dir, role string, key PrivateKey) error {
 	if err := os.MkdirAll(filepath.Join(dir, keysName), 0o700); err != nil {
 		return err
 	}
-	_, id := RoleKey(key.Public())
+	_, id := roleKey(key.Public())
 	return writeFile(filepath.Join(dir, keysName, role+"-"+id[:8]+".pem"), text, 0o600)
 }
 
@@ -100,7 +100,7 @@ func (o *Online) readKeys() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		_, id := RoleKey(key.Public())
+		_, id := roleKey(key.Public())
 		o.keys[id] = key
 	}
 	return nil
@@ -109,7 +109,7 @@ func (o *Online) readKeys() error {
 // among finds one of these keys in the folder.
 func (o *Online) among(role string, keys []ed25519.PublicKey) (PrivateKey, error) {
 	for _, public := range keys {
-		_, id := RoleKey(public)
+		_, id := roleKey(public)
 		if key, known := o.keys[id]; known {
 			return key, nil
 		}
@@ -227,7 +227,7 @@ func signOnline[T metadata.Roles](o *Online, document *metadata.Metadata[T], rol
 	if err != nil {
 		return nil, err
 	}
-	if err := SignDocument(document, key); err != nil {
+	if err := signDocument(document, key); err != nil {
 		return nil, err
 	}
 	return document.ToBytes(false)

@@ -103,7 +103,7 @@ func hexKeys(keys []ed25519.PublicKey) []string {
 func setRole(m *metadata.Metadata[metadata.RootType], role string, keys RoleKeys) {
 	is := &metadata.Role{KeyIDs: []string{}, Threshold: keys.Threshold}
 	for _, public := range keys.Keys {
-		key, id := RoleKey(public)
+		key, id := roleKey(public)
 		m.Signed.Keys[id] = key
 		is.KeyIDs = append(is.KeyIDs, id)
 	}
@@ -120,7 +120,7 @@ func setRole(m *metadata.Metadata[metadata.RootType], role string, keys RoleKeys
 
 func signAll[T metadata.Roles](document *metadata.Metadata[T], by []Signer) ([]byte, error) {
 	for _, signer := range by {
-		if err := SignDocument(document, signer); err != nil {
+		if err := signDocument(document, signer); err != nil {
 			return nil, err
 		}
 	}
@@ -394,7 +394,7 @@ func addBundle(t *metadata.Metadata[metadata.TargetsType], b Bundle) error {
 		return err
 	}
 	raw := json.RawMessage(custom)
-	t.Signed.Targets[BundlePath(b.Number)] = &metadata.TargetFiles{Length: b.Size, Hashes: metadata.Hashes{"sha256": sum}, Custom: &raw}
+	t.Signed.Targets[bundlePath(b.Number)] = &metadata.TargetFiles{Length: b.Size, Hashes: metadata.Hashes{"sha256": sum}, Custom: &raw}
 	return nil
 }
 
@@ -439,6 +439,6 @@ func (r *Repository) writeTargets(t *metadata.Metadata[metadata.TargetsType], by
 
 // KeyName is how people tell keys apart: the first 16 digits of its id.
 func KeyName(key ed25519.PublicKey) string {
-	_, id := RoleKey(key)
+	_, id := roleKey(key)
 	return id[:16]
 }

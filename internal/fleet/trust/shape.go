@@ -19,8 +19,6 @@ const (
 	MaxEnvelope = 16 << 20
 	maxRoots    = 256 // roots of one chain
 	maxNesting  = 16
-	// MaxMetadata bounds the JSON of a [Metadata], for who reads one.
-	MaxMetadata = (64*MaxRoot + 2*MaxOnline + MaxTargets) / 3 * 4
 )
 
 // shaped refuses what is too large, and JSON that a reader might understand in two ways

@@ -29,8 +29,8 @@ const (
 	Firewalld = "firewalld"
 )
 
-// All are the names of the rivals, in the order of the report.
-var All = []string{Sluice, Unproved, Again, NFT, Careful, IPSet, Firewalld}
+// rivals are their names, in the order of the report.
+var rivals = []string{Sluice, Unproved, Again, NFT, Careful, IPSet, Firewalld}
 
 // Words by which --against names rivals beside Sluice.
 var Words = map[string][]string{"nft": {NFT, Careful}, "ipset": {IPSet}, "firewalld": {Firewalld}}

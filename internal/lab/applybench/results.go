@@ -115,7 +115,7 @@ func (b *bench) report(r *figures.Report) {
 		{&packets, "sent", "packets", func(c *cell) stats.Series { return c.packets }},
 	} {
 		for _, change := range append(b.names(), atRest) {
-			for _, rival := range All {
+			for _, rival := range rivals {
 				c, there := b.cells[key{change, rival}]
 				if !there {
 					continue

@@ -112,7 +112,7 @@ func (b *bench) prepare(ctx context.Context, dir string) error {
 		b.device = deviceOf(p)
 	}
 	b.say("making namespaces", 0)
-	for i, name := range All {
+	for i, name := range rivals {
 		if len(b.Rivals) > 0 && !slices.Contains(b.Rivals, name) && !(&entrant{name: name}).mine() {
 			continue
 		}

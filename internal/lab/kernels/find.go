@@ -25,8 +25,8 @@ const (
 	packageEnd   = "-cloud-amd64"
 )
 
-// DefaultCache is where kernels are kept when nobody names another place.
-func DefaultCache() (string, error) {
+// defaultCache is where kernels are kept when nobody names another place.
+func defaultCache() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -50,7 +50,7 @@ func Find(ctx context.Context, cache, version string, say func(string)) (Kernel,
 	}
 	if cache == "" {
 		var err error
-		if cache, err = DefaultCache(); err != nil {
+		if cache, err = defaultCache(); err != nil {
 			return Kernel{}, err
 		}
 	}

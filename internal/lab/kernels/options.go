@@ -11,7 +11,7 @@ import (
 type Options struct {
 	// Kernel is a version ("6.1", "6.12"), a release as of uname -r, or Newest.
 	Kernel string
-	// Cache is the directory of fetched kernels; "" is that of DefaultCache.
+	// Cache is the directory of fetched kernels; "" is that of defaultCache.
 	Cache string
 	// Binary is the file that the guest has as /usr/bin/sluice; "" is this program.
 	Binary string

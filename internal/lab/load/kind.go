@@ -21,7 +21,7 @@ import (
 type Kind string
 
 // Kinds of errors; responses with a status of 400 and more have one each, see
-// [StatusKind].
+// [statusKind].
 const (
 	ConnectTimeout Kind = "time-out while connecting"
 	Refused        Kind = "connection refused"
@@ -38,8 +38,8 @@ const (
 	Malformed      Kind = "no HTTP response"
 )
 
-// StatusKind is the kind of a response with such a status.
-func StatusKind(status int) Kind { return Kind("status " + strconv.Itoa(status)) }
+// statusKind is the kind of a response with such a status.
+func statusKind(status int) Kind { return Kind("status " + strconv.Itoa(status)) }
 
 // kinds in the order in which reports name them.
 var kinds = []Kind{

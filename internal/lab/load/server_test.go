@@ -214,7 +214,7 @@ func TestKinds(t *testing.T) {
 			_ = c.Close()
 		}),
 		Timeout:         raw(t, func(c net.Conn) { read(c); <-t.Context().Done(); _ = c.Close() }),
-		StatusKind(503): status.URL,
+		statusKind(503): status.URL,
 		Certificate:     secure.URL,
 		TLS:             strings.Replace(status.URL, "http:", "https:", 1),
 	} {
@@ -428,7 +428,7 @@ func TestKindOf(t *testing.T) {
 	if got := kindOf(errors.New("what"), connecting); got != ConnectFailed {
 		t.Errorf("got %s", got)
 	}
-	counted := map[Kind]uint64{StatusKind(503): 1, StatusKind(404): 1, Reset: 1, Refused: 0}
+	counted := map[Kind]uint64{statusKind(503): 1, statusKind(404): 1, Reset: 1, Refused: 0}
 	if got := fmt.Sprint(Kinds(counted)); got != "[connection reset status 404 status 503]" {
 		t.Errorf("got %s", got)
 	}

@@ -269,7 +269,7 @@ func (w *worker) request(ctx context.Context, intended, began time.Duration) (re
 		w.count(c)
 		c.statuses[res.status]++
 		if res.status >= 400 {
-			c.errors[StatusKind(res.status)]++
+			c.errors[statusKind(res.status)]++
 			return
 		}
 		c.answered++

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/base/selector"
 )
 
-// Fleet is what a policy says as one of a fleet's hosts, or, from [ReadFleet], of all.
+// Fleet is what a policy says as one of a fleet's hosts, or, from [Reading.ReadFleet], of all.
 type Fleet struct {
 	Pos     Pos
 	Name    string

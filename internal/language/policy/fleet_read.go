@@ -23,9 +23,6 @@ var partKeys = []string{"hosts", "requires", "guests", "only", "drift"}
 
 // ReadFleet reads the file of a fleet and the text of each of its parts, for no one host.
 // The policy has the fleet's sets and Fleet, and nothing of the parts but their texts.
-func ReadFleet(path string) (*Policy, error) { return Reading{}.ReadFleet(path) }
-
-// ReadFleet is ReadFleet so.
 func (r Reading) ReadFleet(path string) (*Policy, error) {
 	l, data, err := r.open(path)
 	if err != nil {

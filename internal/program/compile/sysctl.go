@@ -25,7 +25,7 @@ func (c *compiler) sysctls() {
 	o := originOf(t.Pos, "table")
 	highest, buckets := t.Max, t.Buckets
 	if t.Auto {
-		highest = AutoTable(c.Facts.MemoryBytes)
+		highest = autoTable(c.Facts.MemoryBytes)
 		if highest <= c.Facts.ConntrackMax {
 			highest = 0 // large enough as it is
 		} else {
@@ -45,10 +45,10 @@ func (c *compiler) sysctls() {
 	}
 }
 
-// AutoTable is how many entries a connection table may have on a machine of so
+// autoTable is how many entries a connection table may have on a machine of so
 // many bytes of memory: a power of two whose entries and buckets take no more
 // than a 64th of it. Zero where the memory is not known.
-func AutoTable(memory uint64) uint64 {
+func autoTable(memory uint64) uint64 {
 	if memory == 0 {
 		return 0
 	}

@@ -30,8 +30,8 @@ func (c Count) sixes() *big.Int {
 	return new(big.Int)
 }
 
-// CountOf counts a set.
-func CountOf(s addrset.Set) Count {
+// countOf counts a set.
+func countOf(s addrset.Set) Count {
 	six := s.Count6()
 	return Count{IPv4: s.Count4(), IPv6: six.String(), six: six}
 }

@@ -207,7 +207,7 @@ func (n *Names) Err() error { return n.err }
 const fewRanges = 3
 
 func (n *Names) find(s addrset.Set) Name {
-	out := Name{Count: CountOf(s), Exact: true}
+	out := Name{Count: countOf(s), Exact: true}
 	whole, family := n.free.Complement(), ""
 	both := whole.Has4() && whole.Has6()
 	switch {

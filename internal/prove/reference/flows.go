@@ -39,9 +39,6 @@ func NewFlows(r *resolve.Resolved) *Flows {
 	return &Flows{Resumes: true, policy: r, known: map[key]*flow{}, spent: map[*policy.Rule]uint64{}}
 }
 
-// Forget drops a host's flows, as when its connection table is flushed.
-func (f *Flows) Forget() { clear(f.known) }
-
 // Len is how many flows are known.
 func (f *Flows) Len() int { return len(f.known) / 2 }
 

@@ -44,15 +44,15 @@ type OuterFlow struct {
 // readOuterFlows finds what carries the packets of those who are logged in.
 func (f *Facts) readOuterFlows() {
 	var err error
-	if f.OuterFlows, err = OuterFlows(f.SSHClients); err != nil {
+	if f.OuterFlows, err = outerFlows(f.SSHClients); err != nil {
 		f.unread("tunnels of ssh peers", err)
 	}
 }
 
-// OuterFlows finds the flows that carry the packets of ssh peers, where these come
+// outerFlows finds the flows that carry the packets of ssh peers, where these come
 // through tunnels of this host; those of tunnels inside of tunnels too. They are
 // sorted, and none is given twice.
-func OuterFlows(peers []SSHClient) ([]OuterFlow, error) {
+func outerFlows(peers []SSHClient) ([]OuterFlow, error) {
 	if len(peers) == 0 {
 		return nil, nil
 	}
@@ -63,7 +63,7 @@ func OuterFlows(peers []SSHClient) ([]OuterFlow, error) {
 	return f.ofPeers(peers)
 }
 
-// OuterFlowsOf is OuterFlows of everybody who is logged in at this moment, those
+// OuterFlowsOf is outerFlows of everybody who is logged in at this moment, those
 // flows alone that come from addresses that are asked of; own is as of Describe.
 // Processes are looked at only where there are tunnels.
 func OuterFlowsOf(asked func(netip.Addr) bool, own *SSHClient) ([]OuterFlow, error) {
