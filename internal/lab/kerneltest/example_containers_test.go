@@ -102,13 +102,22 @@ func TestExampleContainers(t *testing.T) {
 			testnet.Require(t, engine.features...)
 			var before string
 			e := newExample(t, "containers", func(c *town) {
-				container := c.net.Unnamed("container")
-				c.homes["container"], c.homes["engine"] = container, c.host
+				container, neighbour := c.net.Unnamed("container"), c.net.Unnamed("neighbour")
+				c.homes["container"], c.homes["neighbour"], c.homes["engine"] = container, neighbour, c.host
 				port, _ := c.net.Join(
 					testnet.End{In: c.host, Device: "veth1"},
 					testnet.End{In: container, Device: "eth0", Addresses: []string{"172.17.0.2/16", "2001:db8:17::2/64"}},
 				)
-				c.host.Bridge("docker0", []string{"172.17.0.1/16", "2001:db8:17::1/64"}, port)
+				other, _ := c.net.Join(
+					testnet.End{In: c.host, Device: "veth2"},
+					testnet.End{In: neighbour, Device: "eth0", Addresses: []string{"172.17.0.3/16", "2001:db8:17::3/64"}},
+				)
+				c.host.Bridge("docker0", []string{"172.17.0.1/16", "2001:db8:17::1/64"}, port, other)
+				// As engines do, so that what one container sends to another on its bridge passes forward.
+				if testnet.BridgeNetfilter.Ask() == nil {
+					c.host.Sysctl("net.bridge.bridge-nf-call-iptables", "1")
+					c.host.Sysctl("net.bridge.bridge-nf-call-ip6tables", "1")
+				}
 				container.Route("default4", "172.17.0.1")
 				container.Route("default6", "2001:db8:17::1")
 				c.outside.Route("172.17.0.0/16", "198.51.100.1")
@@ -128,6 +137,7 @@ func TestExampleContainers(t *testing.T) {
 				stranger > host tcp/9443    = silent
 				office > host tcp/9443      = silent
 				stranger > container tcp/80 = silent
+				neighbour > container tcp/80 = answered as neighbour
 				container > stranger tcp/80 = answered as host
 				container > stranger udp/53 = answered as host
 				container > engine udp/53   = answered
