@@ -143,6 +143,11 @@ func ParseRange(s string) (Range, error) {
 	}
 	to, err := parseAddr(s, last)
 	if err != nil {
+		if whole := first[:strings.LastIndexAny(first, ".:")+1] + last; strings.Trim(last, "0123456789") == "" {
+			if _, err := ParseRange(first + "-" + whole); err == nil {
+				return bad("write "+first+"-"+whole, "%q is not an IP address", last)
+			}
+		}
 		return Range{}, err
 	}
 	switch {

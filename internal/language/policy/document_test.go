@@ -46,7 +46,7 @@ func TestDocumentErrors(t *testing.T) {
 		{"indentation", head + "sets:\n  a: [192.0.2.1]\n   ‸b: [192.0.2.1]\n", "not YAML", ""},
 
 		{"zones as a list", head + "zones: ‸[a]\n", "zones must be a mapping, this is a list", ""},
-		{"zone as a text", head + "zones: {a: ‸eth0}\n", `a zone must be a mapping, this is "eth0"`, ""},
+		{"zone as a text", head + "zones: {a: ‸eth0}\n", `a zone must be a mapping, this is "eth0"`, "write it as in {interfaces: ["},
 		{"zone with nothing", head + "zones: {‸a: {}}\n", "neither interfaces nor networks", "interfaces, networks"},
 		{"zone with another key", head + "zones: {a: {‸interface: [eth0]}}\n", `unknown key "interface" in a zone, did you mean "interfaces"?`, "known are interfaces, networks"},
 		{"set with a singular key", head + "sets: {eu: {‸country: DE}}\n", `did you mean "countries"?`, "known are addresses"},
@@ -132,7 +132,7 @@ func TestDocumentErrors(t *testing.T) {
 		{"load time without unit", head + "layout: {load: ‸1}\n", "is not a duration", "500ms"},
 		{"load time of nothing", head + "layout: {load: ‸0ms}\n", "above zero", "leave it out"},
 		{"load time of a day", head + "layout: {load: ‸1d}\n", "too long", "1h"},
-		{"layout that is no mapping", head + "layout: ‸64MiB\n", "layout", ""},
+		{"layout that is no mapping", head + "layout: ‸64MiB\n", "layout", "write it as in {memory:"},
 		{"unknown part of layout", head + "layout: {‸mem: 64MiB}\n", "unknown key \"mem\" in layout", "known are memory, load"},
 		{"time-out too long", head + "tracking: {table: {timeouts: {udp: ‸30d}}}\n", "too long for the kernel", "24d"},
 

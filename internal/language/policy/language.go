@@ -34,6 +34,7 @@ var dialect = &source.Dialect{
 	TooLong: "put long lists of addresses into a file of their own and name it in a set: {file: NAME}",
 	Anchors: "they make a rule say what stands elsewhere, and a few lines stand for millions; name a set, a zone or a service instead",
 	Second:  "put it into a file of its own and include that",
+	Instead: insteadOfKey,
 	Fix: func(line string) string {
 		switch {
 		case strings.Contains(line, "rules: ["):

@@ -159,7 +159,11 @@ func (m *mappingForm) valuesOf(n *yaml.Node, what string) {
 		m.toks = append(m.toks, token{closeToken, "]", m.At(n)})
 	default:
 		m.bad = true
-		m.fail(m.At(n), m.Accident(n), "%s must be words or a list, this is %s", what, source.KindName(n))
+		hint := m.Accident(n)
+		if hint == "" {
+			hint = "put the keys of a rule beside each other, as in {" + what + ": ssh, from: office}"
+		}
+		m.fail(m.At(n), hint, "%s must be words or a list, this is %s", what, source.KindName(n))
 	}
 }
 

@@ -215,8 +215,12 @@ func (f *file) addresses(n *yaml.Node, what string) []Range {
 		s = strings.TrimSpace(s)
 		r, p := parseRange(s)
 		if p != nil {
-			if p.hint == "" && nameSyntax().MatchString(s) {
+			switch {
+			case p.hint != "":
+			case nameSyntax().MatchString(s):
 				p.hint = "for other sets write {union: [" + s + "]}"
+			case strings.Trim(s, "0123456789./-") != "" && strings.Contains(s, "."):
+				p.hint = "names of hosts are not looked up; write addresses"
 			}
 			f.checked(c, p)
 			continue

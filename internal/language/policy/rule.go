@@ -143,14 +143,31 @@ func (r *rule) unexpected(t token) bool {
 	if r.expect != nil {
 		all = expectWords()
 	}
+	if r.expect == nil && r.rule.Action != ClampMSS {
+		if line := insteadOfLine(r.toks, r.hook); line != "" {
+			if r.previous() == r.service && insteadOf(r.service.text) != "" {
+				t = r.service
+			}
+			return r.failAt(t, line, "unexpected %s", t.describe())
+		}
+	}
 	if t.kind != wordToken {
 		hint := ""
-		if t.kind == textToken {
+		switch {
+		case t.kind == textToken:
 			hint = `write log "…" for the prefix of a log`
+		case t.kind == commaToken && r.next > 0:
+			hint = listed(r.toks[r.next-1:])
 		}
 		return r.failAt(t, hint, "unexpected %s", t.describe())
 	}
 	switch near := nearest.Of(t.text, all); {
+	case r.previous() == r.service && insteadOf(r.service.text) != "":
+		return r.failAt(r.service, insteadOf(r.service.text), "unknown word %s", source.Quote(r.service.text))
+	case strings.HasPrefix(r.previous().text, "countr"):
+		return r.failAt(r.previous(), "define a set of the country, and name that: {countries: [NO]}", "unknown word %s", source.Quote(r.previous().text))
+	case insteadOf(t.text) != "" && r.rule.Action != ClampMSS:
+		return r.failAt(t, insteadOf(t.text), "unknown word %s", source.Quote(t.text))
 	case r.service.kind == wordToken && r.previous() == r.service && isPortOf(r.service.text, t.text):
 		return r.failAt(t, "write "+r.service.text+"/"+t.text, "unexpected %s", source.Quote(t.text))
 	case near != "":
@@ -159,7 +176,7 @@ func (r *rule) unexpected(t token) bool {
 		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", source.Quote(r.service.text), nearest.Of(r.service.text, all))
 	case slices.Contains([]string{"ipv4", "ipv6", "inet", "inet6", "ip", "ip6", "v4", "v6"}, t.text):
 		return r.failAt(t, "write ipv4 or ipv6", "unknown word %s", source.Quote(t.text))
-	case slices.Contains([]string{"and", "or", "if", "when", "with", "via", "port", "src", "dst", "proto"}, t.text):
+	case slices.Contains([]string{"if", "when", "with", "via", "proto"}, t.text):
 		return r.failAt(t, "a rule is ACTION [SERVICE] [ipv4|ipv6] [from WHO] [to WHO] [in ZONE] [out ZONE] …", "unknown word %s", source.Quote(t.text))
 	case t.text == "stateless" || t.text == "accelerate":
 		return r.failAt(t, "", "%s is not a word of rules", source.Quote(t.text))
@@ -205,14 +222,21 @@ func (r *rule) action() bool {
 		}
 		return true
 	}
-	hint := "a rule begins with allow, drop or reject"
-	switch strings.ToLower(t.text) {
-	case "accept", "permit", "pass":
+	hint := insteadOfLine(r.toks, r.hook)
+	switch word := strings.ToLower(t.text); {
+	case hint != "":
+	case slices.Contains([]string{"accept", "permit", "pass"}, word):
 		hint = "write allow"
-	case "deny", "block", "discard":
+	case slices.Contains([]string{"deny", "block", "discard"}, word):
 		hint = "write drop, or reject to answer"
-	case "masquerade", "redirect", "map", "snat", "dnat":
+	case slices.Contains([]string{"masquerade", "redirect", "map", "snat", "dnat"}, word):
 		hint = "rewriting of addresses stands under nat"
+	case word == "limit":
+		hint = "write allow SERVICE limit 6/30s per source"
+	case insteadOf(word) != "":
+		hint = insteadOf(word)
+	default:
+		hint = "a rule begins with allow, drop or reject, as in allow ssh from 203.0.113.0/24"
 	}
 	return r.failAt(t, hint, "unknown action %s%s", source.Quote(t.text), source.DidYouMean(t.text, actionWords))
 }
@@ -285,6 +309,9 @@ func (r *rule) log() (ok bool) {
 // logPrefix reads the text behind log, which may be left out.
 func (w *words) logPrefix() (*string, bool) {
 	t := w.peek()
+	if w.is("prefix") {
+		return nil, w.failAt(t, insteadOf(t.text), "unexpected %s", t.describe())
+	}
 	if t.kind == wordToken && clauseNamed(t.text) == nil {
 		return nil, w.failAt(t, "write log \""+t.text+"\"", "the prefix of a log stands in quotes")
 	}

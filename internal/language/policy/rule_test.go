@@ -87,7 +87,7 @@ func TestRuleErrors(t *testing.T) {
 		{Input, `‸masquerade out wan`, `unknown action`, "under nat"},
 		{Input, `allow ssh ‸form office`, `unknown word "form", did you mean "from"?`, ""},
 		{Input, `allow ‸form office`, `unknown word "form", did you mean "from"?`, ""},
-		{Input, `allow from office ‸ssh`, `unexpected "ssh"`, "the service stands right behind the action: allow ssh"},
+		{Input, `allow from office ‸ssh`, `unexpected "ssh"`, "write allow ssh from office"},
 		{Input, `allow ssh from ‸offcie`, `unknown set or zone "offcie", did you mean "office"?`, ""},
 		{Input, `allow ssh from ‸IT`, `unknown set or zone "IT"`, "countries: [IT]"},
 		{Input, `allow ssh from ‸www.example.net`, `not a set, a zone or an address`, "not looked up"},
@@ -192,8 +192,8 @@ func TestRuleErrors(t *testing.T) {
 		{Input, `drop ssh log ‸'a"b'`, `log prefix contains`, "leave it out"},
 		{Input, `'drop ssh log ‸"` + strings.Repeat("x", 119) + `"'`, `119 characters`, "at most 118"},
 		{Input, `allow ssh ‸drop http`, `second action "drop"`, "two rules"},
-		{Input, `allow ssh ‸and http`, `unknown word "and"`, "ACTION"},
-		{Input, `allow ssh ‸and`, `unknown word "and"`, "ACTION"},
+		{Input, `allow ssh ‸and http`, `unknown word "and"`, "write a list"},
+		{Input, `allow ssh ‸and`, `unknown word "and"`, "write a list"},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			wantError(t, c.rule, c.message, c.hint, func(text string) error {

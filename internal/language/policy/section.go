@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"strings"
-
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/language/source"
@@ -16,7 +14,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 		return
 	}
 	if e.Value.Kind != yaml.MappingNode {
-		hint := ""
+		hint := "write default: drop below it, and rules: with a list of rules"
 		if e.Value.Kind == yaml.SequenceNode {
 			hint = "write default: and rules: under it, and the list under rules"
 		}
@@ -59,8 +57,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 				s.Accelerate, _ = f.Flag(k.Value, "accelerate")
 			}
 		default:
-			names := shape.KeyNames()
-			f.fail(f.At(k.Key), "known are "+strings.Join(names, ", "), "unknown key %s in %s%s", source.Quote(k.Name), hook, source.DidYouMean(k.Name, names))
+			f.Unknown(k, &shape)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	case head == "proto" && slash:
 		return parseProto(rest)
 	case head == "proto":
-		return nil, problemf("write proto/112", "proto needs a number")
+		return nil, problemf("write proto/112, or tcp/80 for TCP and UDP", "proto needs a number")
 	case slices.Contains([]string{"icmp6", "icmpv6", "icmpx", "ipv6-icmp"}, head):
 		return nil, problemf("write icmp, which covers both families where both have the type, and ipv6 behind it for one", "unknown protocol %s", source.Quote(head))
 	case head == "icmp" && slash:

@@ -107,6 +107,8 @@ func (l *loader) unknownService(pos Pos, name string) {
 		hint = name + " is a set; write from " + name + " or to " + name
 	case l.zones[name] != nil:
 		hint = name + " is a zone; write from " + name + " or in " + name
+	case insteadOf(name) != "":
+		names, hint = nil, insteadOf(name)
 	case nearest.Of(name, names) == "":
 		hint = "define it under services: " + name + ": tcp/PORT"
 	}

@@ -30,7 +30,11 @@ func (w *words) who() (*Who, bool) {
 		return nil, w.failAt(t, hint, "expected a set, a zone or an address, found %s", t.describe())
 	}
 	ok := w.list("addresses", func() bool {
-		t, ok := w.word("a set, a zone or an address", "")
+		hint := ""
+		if t := w.peek(); t.kind == textToken {
+			hint = "write " + t.text + " without quotes"
+		}
+		t, ok := w.word("a set, a zone or an address", hint)
 		if !ok {
 			return false
 		}
@@ -61,6 +65,9 @@ func whoItem(t token) (WhoItem, *problem) {
 		return WhoItem{}, problemf("write not before the whole list", "not inside a list")
 	case "any":
 		return WhoItem{}, problemf("leave out the list", "any inside a list is everybody")
+	}
+	if name, is := strings.CutPrefix(t.text, "!"); is {
+		return WhoItem{}, problemf("write not "+name, "%s is not a set, a zone or an address", source.Quote(t.text))
 	}
 	if strings.HasSuffix(t.text, "*") {
 		return WhoItem{}, problemf("name interfaces in a zone", "%s is not a set, a zone or an address", source.Quote(t.text))
@@ -116,6 +123,9 @@ func (l *loader) unknownWho(item WhoItem, noZone bool) {
 	if region, err := language.ParseRegion(item.Name); err == nil && len(item.Name) == 2 && region.IsCountry() {
 		hint = "for a country, define a set: {countries: [" + strings.ToUpper(item.Name) + "]}"
 	}
+	if slices.Contains(everybody, strings.ToLower(item.Name)) {
+		hint = "write any"
+	}
 	if where := l.elsewhere(item.Name); where != "" {
 		hint = where
 	}
@@ -124,7 +134,8 @@ func (l *loader) unknownWho(item WhoItem, noZone bool) {
 
 // zone reads the name of a zone behind in or out.
 func (w *words) zone(word string) (*Word, bool) {
-	t, ok := w.word("a zone", "write "+word+" ZONE")
+	hint := "name the interface in a zone, and write " + word + " ZONE"
+	t, ok := w.word("a zone", hint)
 	if !ok {
 		return nil, false
 	}
@@ -132,7 +143,7 @@ func (w *words) zone(word string) (*Word, bool) {
 		return nil, w.failAt(t, "write from and to for addresses; interfaces are named in a zone", "expected a zone behind %s, found %s", word, t.describe())
 	}
 	if !nameSyntax().MatchString(t.text) || slices.Contains(reserved, t.text) {
-		return nil, w.failAt(t, "write "+word+" ZONE", "expected a zone behind %s, found %s", word, t.describe())
+		return nil, w.failAt(t, hint, "expected a zone behind %s, found %s", word, t.describe())
 	}
 	w.checkZone(t.pos, t.text, word)
 	return &Word{t.pos, t.text}, true

@@ -17,11 +17,12 @@ import (
 
 // Dialect is what the files of one language differ in from those of another.
 type Dialect struct {
-	MaxSize int                      // in bytes
-	TooLong string                   // what to do with a file that is larger
-	Anchors string                   // why there are none, and what to write instead
-	Second  string                   // what to do with a second document
-	Fix     func(line string) string // what fixes a line that is not YAML, or ""; may be nil
+	MaxSize int                            // in bytes
+	TooLong string                         // what to do with a file that is larger
+	Anchors string                         // why there are none, and what to write instead
+	Second  string                         // what to do with a second document
+	Fix     func(line string) string       // what fixes a line that is not YAML, or ""; may be nil
+	Instead func(shape, key string) string // what to write instead of a key that a shape does not have, or ""; may be nil
 }
 
 // File is one file while it is read.

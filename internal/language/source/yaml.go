@@ -124,7 +124,6 @@ func KindName(n *yaml.Node) string {
 }
 
 // IsNull reports whether a node was left empty.
-// IsNull reports whether a node was left empty.
 func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null" && n.Style&(QuotedStyles|BlockStyles) == 0
 }
@@ -167,21 +166,35 @@ func (f *File) Entries(n *yaml.Node, what string) []Entry {
 // Known returns the entries of a mapping of a shape of the language, and
 // reports the keys that it does not have.
 func (f *File) Known(n *yaml.Node, s *Shape) []Entry {
+	if n.Kind != yaml.MappingNode && !IsNull(n) && len(s.Examples) > 0 && strings.HasPrefix(s.Examples[0], "{") {
+		f.Fail(f.At(n), "write it as in "+s.Examples[0], "%s must be a mapping, this is %s", s.What, KindName(n))
+		return nil
+	}
 	all := f.Entries(n, s.What)
 	out := all[:0]
 	for _, e := range all {
 		if s.Key(e.Name) == nil {
-			names := s.KeyNames()
-			hint := "known are " + strings.Join(names, ", ")
-			if len(names) == 0 {
-				hint = ""
-			}
-			f.Fail(f.At(e.Key), hint, "unknown key %s in %s%s", Quote(e.Name), s.What, DidYouMean(e.Name, names))
+			f.Unknown(e, s)
 			continue
 		}
 		out = append(out, e)
 	}
 	return out
+}
+
+// Unknown reports a key that a shape does not have.
+func (f *File) Unknown(e Entry, s *Shape) {
+	names := s.KeyNames()
+	hint, near := "", DidYouMean(e.Name, names)
+	if len(names) > 0 {
+		hint = "known are " + strings.Join(names, ", ")
+	}
+	if f.dialect.Instead != nil {
+		if instead := f.dialect.Instead(s.Name, e.Name); instead != "" {
+			hint, near = instead, ""
+		}
+	}
+	f.Fail(f.At(e.Key), hint, "unknown key %s in %s%s", Quote(e.Name), s.What, near)
 }
 
 // List returns the elements of a list; a single text stands for a list of one,
