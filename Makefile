@@ -16,21 +16,17 @@ BIN ?= bin
 # All is compiled in one way, so that what is built, tested, linted and tried on other kernels
 # is compiled once: without C and paths of this machine.
 export CGO_ENABLED = 0
-export GOFLAGS += -trimpath
-# git does not answer in somebody else's clone, and go build would fail for that.
-ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 || echo no),)
-GOFLAGS += -buildvcs=false
-endif
+export GOFLAGS += -trimpath -buildvcs=false
+# The programs say what scripts/version says, in a clone as in an unpacked archive.
+VERSION = $(shell scripts/version)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-BUILD = -ldflags='-s -w'
-
 build: ## bin/sluice, bin/sluice-controller and bin/sluice-lab: static, without symbols; their man pages, completions
-	go build $(BUILD) -o $(BIN)/ ./cmd/...
+	go build -ldflags='-s -w -X sluice.built=$(VERSION)' -o $(BIN)/ ./cmd/...
 	rm -rf $(BIN)/man $(BIN)/completion
-	GOARCH= go run $(BUILD) ./internal/lab/generate $(BIN) man completion
+	GOARCH= go run -ldflags='-s -w' ./internal/lab/generate $(BIN) man completion
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=

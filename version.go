@@ -3,35 +3,20 @@ package sluice
 
 import (
 	_ "embed"
-	"runtime/debug"
 	"strings"
 )
 
 //go:embed VERSION
 var version string
 
-// Version is what the file VERSION says and, of a build in a repository of git, the
-// commit: "0.1.0", "0.1.0+70bf49b0a1c2", "0.1.0+70bf49b0a1c2.changed" where the files
-// were others than those of the commit.
-func Version() string {
-	info, _ := debug.ReadBuildInfo()
-	return versionOf(info)
-}
+// built is what scripts/version printed of the tree that make built.
+var built string
 
-func versionOf(info *debug.BuildInfo) string {
-	commit, changed := "", ""
-	if info != nil {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision" && s.Value != "":
-				commit = "+" + s.Value[:min(12, len(s.Value))]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				changed = ".changed"
-			}
-		}
+// Version is that of scripts/version: of a release "0.1.0", between releases
+// "0.1.0~git20261129.173858.d359f4b1", and "0.1.0~unknown" of what make did not build.
+func Version() string {
+	if built != "" {
+		return built
 	}
-	if commit == "" {
-		changed = ""
-	}
-	return strings.TrimSpace(version) + commit + changed
+	return strings.TrimSpace(version) + "~unknown"
 }

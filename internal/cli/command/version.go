@@ -14,8 +14,8 @@ func NewVersion(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of " + program,
-		Long: `Prints the version, the commit that this program was built from if it is known, the version
-of Go and the platform.
+		Long: `Prints the version, the version of Go and the platform. Between releases the version names the
+time and the commit of the build, and sorts before the release: 0.1.0~git20261129.173858.d359f4b1.
 
 Exit status: 0.`,
 		Example: fmt.Sprintf("  %[1]s version\n  %[1]s version --json", program),
