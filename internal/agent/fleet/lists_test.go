@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -139,6 +141,58 @@ func TestLiveLists(t *testing.T) {
 		})
 		if n := s.kernel.applied(); n != applied {
 			t.Errorf("the policy was applied %d times more", n-applied)
+		}
+	})
+}
+
+// What a list was when it was signed comes with the bundle, once: a new one as what it
+// differs from the one that is here.
+func TestLists(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		const name = trust.URLLists + "/scanners-0123456789ab.txt"
+		m, end := s.member()
+		defer end()
+		s.next.Lists = []trust.File{s.file(name, "192.0.2.1\n"), s.file("parts/some.txt", "192.0.2.9\n")}
+		s.next.Lists[1].Selector = "role=other"
+		run := func(part string) (dir string) {
+			t.Helper()
+			s.mu.Lock()
+			s.fetched = nil
+			s.mu.Unlock()
+			number := s.sign(part)
+			s.desire(wire.Desired{Bundle: number, Rollout: number})
+			s.await(wire.StateConfirmed, time.Minute)
+			s.runs(part)
+			return m.folder(number)
+		}
+		asked := func(hash string) (from string) {
+			for _, f := range s.fetched {
+				if what, base, _ := strings.Cut(f, " from "); what == hash {
+					return base
+				}
+			}
+			return ""
+		}
+		old := s.next.Lists[0].SHA256
+		dir := run("two")
+		view, err := os.ReadFile(filepath.Join(dir, viewName))
+		check(t, err)
+		if text, err := os.ReadFile(filepath.Join(dir, name)); string(text) != "192.0.2.1\n" || err != nil || !strings.Contains(string(view), "lists: trust/lists\n") {
+			t.Errorf("%q %v\n%s", text, err, view)
+		}
+		if asked(old) == "" || asked(s.next.Lists[1].SHA256) != "" {
+			t.Errorf("fetched %q", s.fetched)
+		}
+		if run("three"); asked(old) != "" {
+			t.Errorf("a list that is here is fetched again: %q", s.fetched)
+		}
+		s.next.Lists[0] = s.file(name, "192.0.2.1\n192.0.2.2\n")
+		if run("four"); asked(s.next.Lists[0].SHA256) != old {
+			t.Errorf("not asked for as what differs from %s: %q", old, s.fetched)
+		}
+		s.next.Lists = s.next.Lists[1:]
+		if view, err := os.ReadFile(filepath.Join(run("five"), viewName)); err != nil || strings.Contains(string(view), "lists") {
+			t.Errorf("%v\n%s", err, view)
 		}
 	})
 }

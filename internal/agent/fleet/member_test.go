@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"sluice/internal/fleet/trust"
 	"sluice/internal/fleet/wire"
 )
 
@@ -366,151 +365,6 @@ func TestStillDesired(t *testing.T) {
 	})
 }
 
-// An agent that starts anew ends the trial that it finds, or finds it ended.
-func TestRestart(t *testing.T) {
-	for name, away := range map[string]time.Duration{"in time": time.Second, "too late": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			play(t, func(t *testing.T, s *stage) {
-				_, end := s.member()
-				s.desire(wire.Desired{Bundle: 1, Rollout: 1})
-				s.await(wire.StateConfirmed, time.Minute)
-				two := s.sign("two")
-				s.set(func() { s.kernel.kills = true })
-				s.set(func() { s.kernel.probes = []string{"controller"} })
-				s.desire(wire.Desired{Bundle: two, Rollout: 2, ConfirmSeconds: 60})
-				time.Sleep(5 * time.Second)
-				end()
-				s.set(func() { s.kernel.kills = false })
-				if away < time.Minute {
-					s.set(func() { s.cut, s.dead = false, false })
-				}
-				time.Sleep(away)
-				_, end = s.member()
-				defer end()
-				if away < time.Minute {
-					s.await(wire.StateConfirmed, time.Minute)
-					s.runs("two")
-					return
-				}
-				r := s.await(wire.StateReverted, time.Minute)
-				s.runs("one")
-				if r.Running != 1 || !strings.Contains(r.Error, "while no agent ran") {
-					t.Fatalf("%+v", r)
-				}
-			})
-		})
-	}
-}
-
-// A bundle that is fetched beforehand is here, and what runs stays.
-func TestPrefetch(t *testing.T) {
-	play(t, func(t *testing.T, s *stage) {
-		m, end := s.member()
-		defer end()
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
-		s.await(wire.StateConfirmed, time.Minute)
-		two := s.sign("two")
-		s.set(func() { s.tampered = true })
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Prefetch: &wire.Prefetch{Bundle: two, Rollout: 2}})
-		if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, "not what was signed") {
-			t.Fatalf("%+v", r)
-		}
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1}) // somebody has stopped that roll-out
-		if r := s.await(wire.StateRefused, time.Minute); r.Error != "" || r.Running != 1 || r.Proved.IsZero() {
-			t.Fatalf("%+v", r)
-		}
-		s.set(func() { s.tampered = false })
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1, Prefetch: &wire.Prefetch{Bundle: two, Rollout: 2}})
-		if r := s.await(wire.StateFetched, time.Minute); r.Bundle != two || r.Rollout != 2 || r.Running != 1 {
-			t.Fatalf("%+v", r)
-		}
-		s.runs("one")
-		if have := m.have(); !slices.Equal(have, []int64{1, 2}) {
-			t.Fatal(have)
-		}
-		s.blobs = nil
-		s.desire(wire.Desired{Bundle: two, Rollout: 2})
-		s.await(wire.StateConfirmed, time.Minute)
-		s.runs("two")
-		// What somebody edits on the disk is not what was signed.
-		check(t, os.WriteFile(filepath.Join(m.folder(1), "parts", "10-base.yaml"), []byte("own"), 0o600))
-		s.desire(wire.Desired{Bundle: 1, Rollout: 2})
-		time.Sleep(time.Minute)
-		s.runs("two")
-	})
-}
-
-// What a list was when it was signed comes with the bundle, once: a new one as what it
-// differs from the one that is here.
-func TestLists(t *testing.T) {
-	play(t, func(t *testing.T, s *stage) {
-		const name = trust.URLLists + "/scanners-0123456789ab.txt"
-		m, end := s.member()
-		defer end()
-		s.next.Lists = []trust.File{s.file(name, "192.0.2.1\n"), s.file("parts/some.txt", "192.0.2.9\n")}
-		s.next.Lists[1].Selector = "role=other"
-		run := func(part string) (dir string) {
-			t.Helper()
-			s.mu.Lock()
-			s.fetched = nil
-			s.mu.Unlock()
-			number := s.sign(part)
-			s.desire(wire.Desired{Bundle: number, Rollout: number})
-			s.await(wire.StateConfirmed, time.Minute)
-			s.runs(part)
-			return m.folder(number)
-		}
-		asked := func(hash string) (from string) {
-			for _, f := range s.fetched {
-				if what, base, _ := strings.Cut(f, " from "); what == hash {
-					return base
-				}
-			}
-			return ""
-		}
-		old := s.next.Lists[0].SHA256
-		dir := run("two")
-		view, err := os.ReadFile(filepath.Join(dir, viewName))
-		check(t, err)
-		if text, err := os.ReadFile(filepath.Join(dir, name)); string(text) != "192.0.2.1\n" || err != nil || !strings.Contains(string(view), "lists: trust/lists\n") {
-			t.Errorf("%q %v\n%s", text, err, view)
-		}
-		if asked(old) == "" || asked(s.next.Lists[1].SHA256) != "" {
-			t.Errorf("fetched %q", s.fetched)
-		}
-		if run("three"); asked(old) != "" {
-			t.Errorf("a list that is here is fetched again: %q", s.fetched)
-		}
-		s.next.Lists[0] = s.file(name, "192.0.2.1\n192.0.2.2\n")
-		if run("four"); asked(s.next.Lists[0].SHA256) != old {
-			t.Errorf("not asked for as what differs from %s: %q", old, s.fetched)
-		}
-		s.next.Lists = s.next.Lists[1:]
-		if view, err := os.ReadFile(filepath.Join(run("five"), viewName)); err != nil || strings.Contains(string(view), "lists") {
-			t.Errorf("%v\n%s", err, view)
-		}
-	})
-}
-
-// What a stream loses the next question brings, and a stream that died in silence is noticed.
-func TestSilentDeath(t *testing.T) {
-	play(t, func(t *testing.T, s *stage) {
-		_, end := s.member()
-		defer end()
-		s.desire(wire.Desired{Bundle: 1, Rollout: 1})
-		s.await(wire.StateConfirmed, time.Minute)
-		s.set(func() { s.dead = true })
-		two := s.sign("two")
-		s.desire(wire.Desired{Bundle: two, Rollout: 2}) // pushed into nothing
-		time.Sleep(44 * time.Second)                    // it is not noticed yet, so that the next stream lives
-		s.set(func() { s.dead = false })
-		s.await(wire.StateConfirmed, 33*time.Second)
-		if len(s.hellos) != 2 {
-			t.Fatalf("%d streams", len(s.hellos))
-		}
-	})
-}
-
 // Files that come with what is desired are not fetched, and those that are others than was
 // signed are.
 func TestGiven(t *testing.T) {
@@ -559,33 +413,6 @@ func TestSaidOnce(t *testing.T) {
 			if os.SameFile(one, other) != want {
 				t.Errorf("%s is one file: %v", path, !want)
 			}
-		}
-	})
-}
-
-// A host comes back within the time that an ending controller names, and soon after another
-// one listens.
-func TestDrained(t *testing.T) {
-	play(t, func(t *testing.T, s *stage) {
-		_, end := s.member()
-		defer end()
-		synctest.Wait()
-		for n := 1; n <= 8; n++ {
-			s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
-			time.Sleep(4 * time.Second)
-			synctest.Wait()
-			if len(s.hellos) != n+1 {
-				t.Fatalf("%d streams after the drain of %d", len(s.hellos), n)
-			}
-		}
-		s.set(func() { s.cut = true })
-		s.push(&wire.Message{Drain: &wire.Drain{WithinSeconds: 4}})
-		time.Sleep(10 * time.Second)
-		s.set(func() { s.cut = false })
-		time.Sleep(15 * time.Second) // behind the fourth try, which comes at the latest when the time is over
-		synctest.Wait()
-		if len(s.hellos) != 10 {
-			t.Fatalf("%d streams after one that nobody answered for 10 s", len(s.hellos))
 		}
 	})
 }
