@@ -131,6 +131,7 @@ type HeldBans struct {
 type HeldBan struct {
 	addrset.Range
 	Left time.Duration // 0 where it holds until it is lifted
+	Age  time.Duration // of a ban by a limit; 0 where it is not known
 	Count
 }
 

@@ -134,6 +134,8 @@ func bannedBy(b apply.BanEntry) string {
 	switch {
 	case b.By != apply.ByLimit:
 		return whoText(b.Author)
+	case b.Before:
+		return "a limit of an earlier policy"
 	case b.Rule == "":
 		return "a limit"
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 
@@ -8,8 +9,10 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
+	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
+	"sluice/internal/prove/explain"
 )
 
 // door is what commands ask of a host.
@@ -26,20 +29,36 @@ func doorOf(cmd *cobra.Command) (door, error) {
 
 // through is who does the work for the commands of a host; tests put another there. Here
 // is the flags that lead a command to the host.
-var through = func(h *engine.Host, here string) door { return byAgent(h) }
+var through = byAgent
+
+// worded explains packets in the words of the commands. Here is the flags that lead a command
+// to the host.
+type worded struct {
+	*engine.Host
+	here string
+}
+
+// Explain is engine.Host.Explain.
+func (w worded) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
+	q.Words = explain.Words{
+		Fields: answers.PacketFlags,
+		Unban:  func(what string) string { return "sluice unban " + what + w.here },
+	}
+	return w.Host.Explain(ctx, q)
+}
 
 // byAgent has the agent do the work where one listens.
-func byAgent(h *engine.Host) door {
+func byAgent(h *engine.Host, here string) door {
 	socket := os.Getenv("SLUICE_SOCKET")
 	state, err := filepath.Abs(h.State)
 	if socket == "" && err == nil && state == command.DefaultStateDir {
 		socket = api.Socket
 	}
 	if socket == "" || err != nil {
-		return h
+		return worded{h, here}
 	}
 	return &client.Host{
-		Door: h, Socket: socket, Namespace: h.Namespace, Meant: api.Meant{State: state, Wait: h.Wait, Reason: h.By.Reason},
+		Door: worded{h, here}, Socket: socket, Namespace: h.Namespace, Meant: api.Meant{State: state, Wait: h.Wait, Reason: h.By.Reason},
 		Told: client.Told{Note: h.Note, Warn: h.Warn, Shout: h.Shout, Progress: h.Progress, Download: h.Download},
 	}
 }

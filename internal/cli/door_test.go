@@ -326,7 +326,7 @@ func (w wire) Confirm(ctx context.Context) (int, error) {
 }
 
 func (w wire) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
-	v, err := w.Host.Explain(ctx, q)
+	v, err := worded(w).Explain(ctx, q)
 	return wired(w, v, err)
 }
 

@@ -16,12 +16,6 @@ import (
 	"sluice/internal/prove/explain"
 )
 
-// packetFlags are what the fields of a question about a packet are called here.
-var packetFlags = explain.Words{
-	Fields: answers.PacketFlags,
-	Unban:  func(what string) string { return "sluice unban " + what },
-}
-
 func newExplain() *cobra.Command {
 	var asked explain.Question
 	var described string
@@ -44,9 +38,9 @@ and by the interface that its source reaches; without --src, or with --user, thi
 it; with both --dst and --src elsewhere it is forwarded. Protocols with ports need --dport.
 --state is the packet's state in connection tracking; without it the packet belongs to no known
 connection: it begins one or is invalid, or is untracked if the policy bypasses tracking.
-Limits count as not reached. Bans made by a command or a limit are not part of the policy: one
-by command comes first in the answer, one by a limit is in "sluice bans" and in the answer of
---live.
+Limits count as not reached. Bans made by command on this host come first in the answer, with
+when they end and what lifts them, and so do those by a limit if the packet is explained by the
+running policy; with FILE, those are a note.
 
 Routing decides as in the kernel (source, destination, interface, mark, protocol, ports, user)
 whether the packet is for this host, and by which interface it leaves: the kernel's routing on
@@ -62,8 +56,8 @@ Its addresses are those that the line saw, after translation.
 The cost of the rules is for what the packet passes, without connection tracking.` + costsHelp + `
 ` + liveHelp + `
 
-Exit status: 0 allowed; 1 dropped or rejected (also by a ban by command), or undecided, or the
-loaded firewall does otherwise; 2 bad use, a bad policy, or a bug in Sluice.
+Exit status: 0 allowed; 1 dropped or rejected (also by a ban), or undecided, or the loaded
+firewall does otherwise; 2 bad use, a bad policy, or a bug in Sluice.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
@@ -116,7 +110,7 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		asked.State, asked.Mark = state, mark
 	}
 	e, err := aboutPolicy(cmd, args, described, false, func(s *engine.Subject) (*engine.Explained, error) {
-		return h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
+		return h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Elsewhere: described != "", Live: live})
 	})
 	if err != nil {
 		return err

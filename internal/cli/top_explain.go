@@ -174,7 +174,7 @@ func explainTopDrop(ctx context.Context, w io.Writer, h door, d engine.TopDrop) 
 }
 
 func explainTopPacket(ctx context.Context, w io.Writer, h door, q explain.Question) error {
-	e, err := h.Explain(ctx, engine.Explaining{Question: q, Words: packetFlags})
+	e, err := h.Explain(ctx, engine.Explaining{Question: q})
 	if errors.Is(err, apply.ErrNoPolicy) {
 		fmt.Fprintln(w, "no policy of Sluice runs")
 		return nil

@@ -49,7 +49,7 @@ Exit status: 0 answered, 2 there was nothing to do.`,
 				unix.CloseOnExec(3)
 				o.Root = os.NewFile(3, "/")
 			}
-			done, err := o.Do(ctx, asking{h})
+			done, err := o.Do(ctx, asking{worded{h, command.HereArguments(cmd)}})
 			answer.End(done, work.Failed(err, command.HereArguments(cmd), done))
 			return answer.Err()
 		},
@@ -57,12 +57,7 @@ Exit status: 0 answered, 2 there was nothing to do.`,
 }
 
 // asking asks in the words of the commands.
-type asking struct{ *engine.Host }
-
-func (a asking) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
-	q.Words = packetFlags
-	return a.Host.Explain(ctx, q)
-}
+type asking struct{ worded }
 
 func (a asking) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
 	q.Called = answers.QueryFlags

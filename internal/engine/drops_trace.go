@@ -14,6 +14,7 @@ import (
 	"sluice/internal/base/sorting"
 	"sluice/internal/importer"
 	"sluice/internal/importer/loaded"
+	"sluice/internal/program"
 	"sluice/internal/system/kernel/xtables"
 )
 
@@ -47,6 +48,7 @@ type dropTracer struct {
 	mu       sync.Mutex
 	rulesets []*importer.Ruleset // of iptables
 	printed  map[xtablesPlace]*DropRule
+	counters map[string]program.Origin // of the policy that runs
 	sampled  trace.Sampled
 }
 
@@ -119,10 +121,16 @@ func (t *dropTracer) read(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rulesets, t.printed = rulesets, printed
+	if lines, err := t.host.Lines(); err == nil {
+		t.counters = lines.Counters
+	}
 }
 
 // ruled is what the trace says of a packet.
 func (t *dropTracer) ruled(r *trace.Result) ruledDrop {
+	t.mu.Lock()
+	linesNow(t.counters, r.Steps)
+	t.mu.Unlock()
 	p, s := &r.Packet, r.Decider()
 	out := ruledDrop{Dropped: Dropped{Logged: Logged{
 		Time: time.Now(), Hook: s.Hook, In: p.In, Out: p.Out, Source: p.Source, Destination: p.Destination,

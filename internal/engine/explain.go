@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -65,13 +66,17 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	var can backend.Capabilities
 	o := Options{Sources: q.Sources, Backend: by}
 	s := explain.Subject{Words: q.Words}
+	var unread error // why it is not known what is banned
 	if q.Elsewhere {
 		s.Route = q.Facts.Route
 	} else {
 		can, o.Profile = Capabilities(ctx, h.State, by), h.Profile()
 		q.Facts.ReadRouting()
 		s.Route = q.Facts.Kernel
-		s.Bans = h.bannedByCommand()
+		var err error
+		if s.Bans, err = h.bansNow(ctx, q.Subject); err != nil && !errors.Is(err, fs.ErrPermission) {
+			unread = err
+		}
 	}
 	if err := q.Resolve(ctx); err != nil {
 		return nil, err
@@ -102,11 +107,14 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if out.Answer, err = followed.Answer(built); err != nil {
 		return nil, err
 	}
+	if unread != nil {
+		out.Notes = append(out.Notes, fmt.Sprintf("what limits ban now could not be read: %v", unread))
+	}
 	pricer, is := by.(backend.Pricer)
 	if is && out.Program.Agrees != nil && !followed.Undecided() {
 		asked, way := followed.AsAsked()
 		if out.Banned != "" {
-			built = banning(built, s.Bans)
+			built = banning(built, followed.Ban)
 		}
 		out.Cost = &PacketCost{costs.View(), math.Round(estimate.Packet(pricer.Prices(built), built, asked, way))}
 	}
@@ -143,20 +151,49 @@ func (h *Host) readOthers(ctx context.Context, r *resolve.Resolved) error {
 	return nil
 }
 
-// banning is a program with the bans by command in it.
-func banning(p *program.Program, list []bans.Ban) *program.Program {
-	var b addrset.Builder
-	for _, ban := range list {
-		b.AddSet(ban.Set())
-	}
+// banning is a program with a ban in the set that commands fill, where it would cost a packet
+// what it does.
+func banning(p *program.Program, ban *explain.Ban) *program.Program {
 	out := *p
 	out.Sets = slices.Clone(p.Sets)
 	for i := range out.Sets {
 		if set := &out.Sets[i]; set.Commands {
-			set.Life, set.Commands, set.Addresses = program.Static, false, b.Set()
+			set.Life, set.Commands, set.Addresses = program.Static, false, ban.Of
 		}
 	}
 	return &out
+}
+
+// bansNow are the bans that hold here besides those of the policy: by command, of whatever
+// policy runs, and by limits of the one that does. Where they cannot be read there are none:
+// not everybody may.
+func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
+	var out []explain.Ban
+	for _, b := range h.bannedByCommand() {
+		ban := explain.Ban{What: b.Name(), Of: b.Set(), By: "by command", Reason: b.Reason, Until: b.Until, Fleet: b.ID != ""}
+		if ban.Fleet {
+			ban.By = "by the fleet"
+		}
+		out = append(out, ban)
+	}
+	byLimits, generation, err := h.BansByLimits(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, b := range byLimits {
+		if !b.InForce {
+			continue
+		}
+		ban := explain.Ban{What: b.What, Of: b.Of, By: "by a limit", Until: b.Until, ByLimit: true, Elsewhere: s.Runs == nil}
+		switch {
+		case b.Before:
+			ban.By += fmt.Sprintf(" of the policy before generation %d", generation)
+		case b.Rule != "":
+			ban.By = "by the limit of " + b.Rule
+		}
+		out = append(out, ban)
+	}
+	return out, nil
 }
 
 // bannedByCommand are the bans by command that hold now. Where they cannot be read there

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"sluice/internal/backend"
@@ -10,6 +11,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
+	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/reference"
 )
@@ -55,6 +57,9 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 	if err != nil {
 		return nil, &LiveError{err}
 	}
+	if lines, err := h.Lines(); err == nil { // an old line is better than none
+		linesNow(lines.Counters, r.Steps)
+	}
 	v := &Live{Result: r, Same: true}
 	if r.Verdict == trace.Allow && e.Packet.Tuple() != r.Packet.Tuple() {
 		becomes := explain.PacketOf(r.Packet, r.State)
@@ -66,8 +71,8 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 	if rule := e.Path.Rule; rule != nil && (rule.Limit != nil || rule.Max != nil) && r.Verdict == trace.Allow {
 		r.Notes = append(r.Notes, fmt.Sprintf("the kernel does not tell how much of %s is left: in the copy nothing of it is used up", limitWords(rule, "a rate", "a number of connections")))
 	}
-	v.compare(e.Path)
-	if !v.Same && v.ofBannedFlow(e.Path) {
+	v.compare(e)
+	if !v.Same && v.ofBannedFlow(e.Decided()) {
 		if err := v.askWithoutFlow(ctx, tracer, e); err != nil {
 			return nil, err
 		}
@@ -76,6 +81,17 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 		v.whyDifferent(ctx, h, e)
 	}
 	return v, nil
+}
+
+// linesNow names the lines of the policy that runs where a counter, which loads leave alone, may
+// name one of an older policy.
+func linesNow(counters map[string]program.Origin, steps []trace.Step) {
+	for i := range steps {
+		s := &steps[i]
+		if o := counters[s.Counter]; s.Counter != "" && o.Line > 0 {
+			s.Line = fmt.Sprintf("%s:%d %s", filepath.Base(o.File), o.Line, o.Text)
+		}
+	}
 }
 
 // LiveError says that the loaded firewall could not be asked.
@@ -122,8 +138,8 @@ var liveWords = map[trace.Verdict]string{
 var policyWords = map[policy.Action]string{policy.Allow: "allows", policy.Drop: "drops", policy.Reject: "rejects"}
 
 // compare makes the sentence.
-func (v *Live) compare(path reference.Path) {
-	does := liveWords[v.Verdict]
+func (v *Live) compare(e *explain.Followed) {
+	path, does := e.Decided(), liveWords[v.Verdict]
 	if v.Verdict == trace.Reject && v.Answer != "" {
 		does += " with " + v.Answer
 	}
@@ -138,7 +154,11 @@ func (v *Live) compare(path reference.Path) {
 		v.Sentence = fmt.Sprintf("%s gets lost in the kernel, whatever the rules say: %s.", subject, lostAs(v.Why, path.Packet))
 	case string(v.Verdict) != string(path.Verdict):
 		v.Same = false
-		v.Sentence = fmt.Sprintf("The policy %s the packet, but the loaded firewall %s%s.", policyWords[path.Verdict], strings.Replace(does, "the packet", "it", 1), decider)
+		by := "The policy"
+		if e.Banned() {
+			by = "The ban"
+		}
+		v.Sentence = fmt.Sprintf("%s %s the packet, but the loaded firewall %s%s.", by, policyWords[path.Verdict], strings.Replace(does, "the packet", "it", 1), decider)
 	case v.Verdict == trace.Allow && !sameRewriting(path.Packet, v.Packet) && (v.State == packet.Established || v.State == packet.Related):
 		v.Sentence = fmt.Sprintf("The loaded firewall does the same: it %s%s, rewritten as the first packet of its flow would be: %s.", does, decider, explain.Ends(v.Packet))
 	case v.Verdict == trace.Allow && !sameRewriting(path.Packet, v.Packet):
@@ -176,6 +196,8 @@ func deciderText(s *trace.Step) string {
 		return ": " + toolText(*s) + " decides, in " + s.Place()
 	case s.Rule == "policy":
 		return ", as " + s.Place() + " does where no rule decides"
+	case strings.HasSuffix(s.Comment, ofCommand):
+		return ", as it drops what is banned by command"
 	case s.Comment != "":
 		return fmt.Sprintf(", by a rule that no line of the policy stands for (%s)", s.Comment)
 	}

@@ -137,6 +137,9 @@ func (v *Live) otherThan(ctx context.Context, h *apply.Host, e *explain.Followed
 // usedUp is the rule of the policy whose limit is used up, where that leads to what the
 // loaded firewall does.
 func (v *Live) usedUp(e *explain.Followed) *policy.Rule {
+	if e.Banned() {
+		return nil
+	}
 	r, p := *e.Resolved, *e.Resolved.Policy
 	r.Policy = &p
 	path := e.Path

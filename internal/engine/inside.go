@@ -39,6 +39,15 @@ func (h *Host) Bans(ctx context.Context) ([]apply.BanEntry, error) {
 	return inside(h, func(h *Host) ([]apply.BanEntry, error) { return h.Host.Bans(ctx) })
 }
 
+// BansByLimits is apply.Host.BansByLimits in the host's network namespace.
+func (h *Host) BansByLimits(ctx context.Context) (list []apply.BanEntry, generation int, err error) {
+	list, err = inside(h, func(h *Host) (list []apply.BanEntry, err error) {
+		list, generation, err = h.Host.BansByLimits(ctx)
+		return list, err
+	})
+	return list, generation, err
+}
+
 // LimitBans is apply.Host.LimitBans in the host's network namespace.
 func (h *Host) LimitBans(ctx context.Context, wanted func(generation int) (bool, error), known func(addrset.Range) bool) ([]apply.LimitBan, error) {
 	return inside(h, func(h *Host) ([]apply.LimitBan, error) { return h.Host.LimitBans(ctx, wanted, known) })

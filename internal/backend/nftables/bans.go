@@ -52,6 +52,7 @@ type limitSet struct {
 	Counted bool   `json:"counted,omitempty"`
 	Rule    string `json:"rule"` // the first one that bans, with its place
 	Wide    bool   `json:"wide,omitempty"`
+	Timeout uint64 `json:"timeout,omitempty"` // of elements that name none, milliseconds; 0 where it is not known
 }
 
 // askedSets says which sets the rules look into.
@@ -166,7 +167,7 @@ const limitBanned = "limit.banned"
 func banned(id string) bool { return id == limitBanned || id == program.WidenedSet }
 
 func (s *Set) limitSet() limitSet {
-	return limitSet{Name: s.Name, Family: s.family(), Counted: s.Counted, Rule: origin(s.Origin, s.Origin.Text), Wide: program.IsWide(s.ID)}
+	return limitSet{Name: s.Name, Family: s.family(), Counted: s.Counted, Rule: origin(s.Origin, s.Origin.Text), Wide: program.IsWide(s.ID), Timeout: s.Timeout}
 }
 
 // DecodeBanStore reads what Encode wrote.

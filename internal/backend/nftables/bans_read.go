@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 type heldBan struct {
 	to             netip.Addr // last address
 	permanent      bool
-	left           time.Duration
+	left, whole    time.Duration // of all that it was given; 0 where permanent, or as the set has it
 	packets, bytes uint64
 }
 
@@ -42,7 +43,7 @@ func heldOf(set nfset.Set, e nfset.Element) (addrset.Range, heldBan, error) {
 	if !ok {
 		return r, heldBan{}, fmt.Errorf("set %s holds what is no address", set.Name)
 	}
-	return r, heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}, nil
+	return r, heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, whole: e.Timeout, packets: e.Packets, bytes: e.Bytes}, nil
 }
 
 // lookUp is dump of no more than some addresses.
@@ -126,7 +127,11 @@ func (s *banStore) limits(ctx context.Context, conn *nfset.Conn) (out []backend.
 		}
 		limit := backend.LimitBans{Rule: l.Rule, Widened: l.Wide}
 		for a, h := range have {
-			limit.Bans = append(limit.Bans, h.ban(l.rangeOf(a)))
+			ban := h.ban(l.rangeOf(a))
+			if whole := cmp.Or(h.whole, time.Duration(l.Timeout)*time.Millisecond); whole > 0 {
+				ban.Age = max(time.Millisecond, whole-h.left)
+			}
+			limit.Bans = append(limit.Bans, ban)
 		}
 		out = append(out, limit)
 	}

@@ -50,6 +50,7 @@ type Step struct {
 	Rule     string `json:"rule"`             // as nft prints it, without its comment
 	Comment  string `json:"comment,omitempty"`
 	Line     string `json:"line,omitempty"`   // of the policy that the rule is made of: "policy.yaml:12 allow ssh"
+	Counter  string `json:"-"`                // whose comment Line is, which may be of an older policy; "": it is the rule's own
 	Verdict  string `json:"verdict"`          // accept, drop, jump CHAIN, …
 	Foreign  bool   `json:"foreign"`          // of another tool's table
 	Legacy   bool   `json:"legacy,omitempty"` // of legacy iptables

@@ -38,6 +38,11 @@ type BanEntry struct {
 	Widened int `json:"widened,omitempty"`
 	// Exempt is the addresses of a ban by a limit that never-ban or the host exempts now.
 	Exempt []string `json:"exempt,omitempty"`
+	// Before says of a ban by a limit that it is older than the rules that run: it may be of a
+	// limit that they do not have.
+	Before bool `json:"before,omitempty"`
+	// Of is the addresses that a ban by a limit holds for.
+	Of addrset.Set `json:"-"`
 	// Ranges is how many a country had when it was banned, by data of a date.
 	Ranges int       `json:"ranges,omitempty"`
 	Data   time.Time `json:"data,omitzero"`
@@ -87,32 +92,11 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		}
 		out = append(out, e)
 	}
-	one, spared := false, addrset.Set{}
-	if len(k.Limits) > 0 {
-		if one, spared, err = s.bansByLimits(ctx); err != nil {
-			return nil, err
-		}
+	byLimit, err := s.entriesOfLimits(ctx, k.Limits, now)
+	if err != nil {
+		return nil, err
 	}
-	for _, l := range k.Limits {
-		if !one {
-			l.Rule = ""
-		}
-		for _, held := range l.Bans {
-			e := BanEntry{
-				What: held.Range.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.Left).Truncate(time.Second),
-				Packets: held.Packets, Bytes: held.Bytes, at: held.Range,
-			}
-			if l.Widened {
-				e.Widened = program.Widening
-			}
-			all := addrset.Of(held.Range)
-			e.InForce = !spared.ContainsSet(all)
-			for part := range spared.Intersect(all).Each() {
-				e.Exempt = append(e.Exempt, part.String())
-			}
-			out = append(out, e)
-		}
-	}
+	out = append(out, byLimit...)
 	sorting.By(out, func(a, b BanEntry) int {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
@@ -120,6 +104,60 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		return strings.Compare(a.By+a.What+a.ID, b.By+b.What+b.ID)
 	})
 	return out, nil
+}
+
+// entriesOfLimits is what limits ban for a reader.
+func (s *session) entriesOfLimits(ctx context.Context, limits []backend.LimitBans, now time.Time) (out []BanEntry, err error) {
+	one, spared := false, addrset.Set{}
+	if len(limits) > 0 {
+		if one, spared, err = s.bansByLimits(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range limits {
+		for _, held := range l.Bans {
+			e := BanEntry{
+				What: held.Range.String(), By: ByLimit, Until: now.Add(held.Left).Truncate(time.Second),
+				Packets: held.Packets, Bytes: held.Bytes, Of: addrset.Of(held.Range).Difference(spared), at: held.Range,
+			}
+			if held.Age > 0 {
+				begun := now.Add(-held.Age)
+				e.Since, e.Before = begun.Truncate(time.Second), begun.Before(s.cur.Since)
+			}
+			if one && !e.Before {
+				e.Rule = l.Rule
+			}
+			if l.Widened {
+				e.Widened = program.Widening
+			}
+			e.InForce = !e.Of.IsEmpty()
+			for part := range spared.Intersect(addrset.Of(held.Range)).Each() {
+				e.Exempt = append(e.Exempt, part.String())
+			}
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// BansByLimits lists what limits have banned, unsorted, and the generation that runs. It takes
+// no lock and changes nothing.
+func (h *Host) BansByLimits(ctx context.Context) (list []BanEntry, generation int, err error) {
+	st, cur, err := h.peek()
+	if err != nil || cur.Running == 0 {
+		return nil, 0, err
+	}
+	s := h.session(st, cur)
+	c, _ := s.running(ctx) // without it nothing is in force
+	if c == nil {
+		return nil, 0, nil
+	}
+	limits, err := c.Limits(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	list, err = s.entriesOfLimits(ctx, limits, h.now())
+	return list, cur.Running, err
 }
 
 // LimitBan is what a limit has banned.

@@ -6,12 +6,13 @@ import "sluice/internal/program"
 type Lines struct {
 	Generation int                       // 0: none runs
 	ByID       map[string]program.Origin // of rules
+	Counters   map[string]program.Origin // of named counters
 	Netlink    bool                      // some are logged to the netlink log group
 }
 
 // Lines takes no lock.
 func (h *Host) Lines() (*Lines, error) {
-	out := &Lines{ByID: map[string]program.Origin{}}
+	out := &Lines{ByID: map[string]program.Origin{}, Counters: map[string]program.Origin{}}
 	st, cur, err := h.peek()
 	if err != nil || cur.Running == 0 || cur.BootID != bootID() {
 		return out, err
@@ -25,6 +26,9 @@ func (h *Host) Lines() (*Lines, error) {
 		return nil, err
 	}
 	out.Generation = g.Number
+	for _, c := range p.Counters {
+		out.Counters[c.Name] = c.Origin
+	}
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
 			if r.ID != "" && r.Origin.Line > 0 {

@@ -29,8 +29,8 @@ type Answer struct {
 	Line *Line `json:"line"`
 	// Excerpt is what the sentence ends with; nil where it speaks of no line.
 	Excerpt *Excerpt `json:"excerpt,omitempty"`
-	// Banned says of a packet that the policy allows by which ban by command this
-	// host drops it now; the verdict, stage and reason are those of the ban then.
+	// Banned is the ban by which this host drops the packet now, whatever the policy says; the
+	// verdict, stage and reason are those of the ban then.
 	Banned  string  `json:"banned,omitempty"`
 	Limited string  `json:"limited,omitempty"` // what has to be left of a limit
 	Packet  Packet  `json:"packet"`
@@ -137,12 +137,10 @@ func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 		return a, nil
 	}
 	steps := path.Steps
-	if path.Verdict == policy.Allow {
-		if by, until := e.bannedByCommand(); by != "" {
-			a.Banned = by + until
-			a.Verdict, a.Stage, a.Line, a.Why = policy.Drop, "ban", nil, a.Banned
-			steps = e.untilBan(by)
-		}
+	if e.Banned() {
+		a.Banned = e.Ban.String()
+		a.Verdict, a.Stage, a.Line, a.Why = policy.Drop, "ban", nil, a.Banned
+		steps = e.untilBan()
 	}
 	if r := path.Rule; r != nil && a.Banned == "" {
 		a.Limited = limitText(r)

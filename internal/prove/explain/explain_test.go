@@ -8,7 +8,6 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -118,47 +117,68 @@ input:
 	}
 }
 
-// A ban by command is no part of a policy, and is told of where the policy lets the
-// packet pass and the host does not.
-func TestExplainNotesBansByCommand(t *testing.T) {
-	dir, now := t.TempDir(), time.Now()
-	p, err := policy.Parse("policy.yaml", []byte("version: 1\nnever-ban: [203.0.113.9]\ninput: { default: allow }\n"))
+// Bans by command and by limits are no part of a policy. They drop what the kernel drops by
+// them, whatever the policy says.
+func TestExplainKnowsBans(t *testing.T) {
+	p, err := policy.Parse("policy.yaml", []byte("version: 1\nnever-ban: [203.0.113.9]\ninput: { default: reject, rules: [allow tcp/80, allow icmp] }\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{Known: true}})
+	open, err := policy.Parse("policy.yaml", []byte("version: 1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bans.Open(dir).Append(bans.EntryOf([]bans.Ban{
-		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.0/28")), Since: now, Reason: "ssh: scans"},
-		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.77/32")), Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)},
-	}, now, bans.Author{})); err != nil {
-		t.Fatal(err)
+	set := func(prefix string) addrset.Set { return addrset.FromPrefixes(netip.MustParsePrefix(prefix)) }
+	list := []Ban{
+		{What: "203.0.113.0/28", Of: set("203.0.113.0/28"), By: "by command", Reason: "ssh: scans"},
+		{What: "192.0.2.7", Of: set("192.0.2.7/32"), By: "by a limit", ByLimit: true, Until: time.Date(2031, 2, 3, 4, 5, 6, 0, time.Local)},
+		{What: "192.0.2.8", Of: set("192.0.2.8/32"), By: "by a limit", ByLimit: true, Elsewhere: true},
+		{What: "2001:db8::/32", Of: set("2001:db8::/32"), By: "by the fleet", Fleet: true},
 	}
-	list, err := bans.Open(dir).Read()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for from, want := range map[string]string{
-		"203.0.113.5":  "203.0.113.5 is banned by command (203.0.113.0/28), for ssh: scans: with any policy loaded that has rules, this host drops the packet, until sluice unban 203.0.113.0/28",
-		"203.0.113.9":  "", // never banned
-		"203.0.113.77": "", // its time is up
-		"198.51.100.7": "",
+	command, limit := "203.0.113.5 is banned by command, as part of 203.0.113.0/28, until it is lifted (ssh: scans)", "192.0.2.7 is banned by a limit until 2031-02-03 04:05:06"
+	for _, c := range []struct {
+		of            *policy.Policy
+		from          string
+		p             packet.Packet
+		banned, lifts string
+	}{
+		{p, "203.0.113.5", packet.Packet{Protocol: packet.TCP, Port: 80}, command, "`lift 203.0.113.0/28` lifts the ban"},
+		{p, "203.0.113.5", packet.Packet{Protocol: packet.TCP, Port: 81}, command, "`lift 203.0.113.0/28` lifts the ban"}, // rejected without it
+		{p, "203.0.113.5", packet.Packet{Protocol: packet.TCP, Port: 80, State: packet.Established}, command, "`lift 203.0.113.0/28` lifts the ban"},
+		{p, "203.0.113.9", packet.Packet{Protocol: packet.TCP, Port: 80}, "", ""}, // never banned
+		{p, "198.51.100.7", packet.Packet{Protocol: packet.TCP, Port: 80}, "", ""},
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.TCP, Port: 80}, limit, "`lift 192.0.2.7` lifts the ban"},
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.TCP, Port: 81}, limit, "`lift 192.0.2.7` lifts the ban"},
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.TCP, Port: 80, State: packet.Established}, "", ""}, // it goes on
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.TCP, Port: 80, State: packet.Related}, limit, "`lift 192.0.2.7` lifts the ban"},
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.ICMP, ICMPType: 8, State: packet.Established}, limit, "`lift 192.0.2.7` lifts the ban"}, // each is decided
+		{p, "192.0.2.7", packet.Packet{Protocol: packet.ICMP, ICMPType: 3, State: packet.Related}, "", ""},
+		{p, "192.0.2.8", packet.Packet{Protocol: packet.TCP, Port: 80}, "", "192.0.2.8 is banned by a limit until it is lifted, which this policy alone does not show: what it begins is dropped; `lift 192.0.2.8` lifts the ban"},
+		{p, "2001:db8::5", packet.Packet{Protocol: packet.TCP, Port: 80}, "2001:db8::5 is banned by the fleet, as part of 2001:db8::/32, until it is lifted", "`sluice-controller unban 2001:db8::/32` lifts the ban, on a controller of the fleet"},
+		{p, "2001:db8::5", packet.Packet{Protocol: packet.ICMPv6, ICMPType: 135, HopLimit: 255}, "", ""}, // neighbour discovery
+		{open, "203.0.113.5", packet.Packet{Protocol: packet.TCP, Port: 80}, "", ""},                     // nothing looks bans up
 	} {
-		e := Followed{Subject: Subject{Resolved: r, Bans: bans.Live(list.Bans, now), Words: Words{Unban: func(what string) string { return "sluice unban " + what }}}}
-		e.Packet = packet.Packet{In: "eth0", Source: netip.MustParseAddr(from), Destination: netip.MustParseAddr("198.51.100.1"), Protocol: packet.UDP, SourcePort: 1, Port: 53, Owner: -1}
+		r, err := resolve.Resolve(c.of, resolve.Options{Facts: host.Facts{Known: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Followed{Subject: Subject{Resolved: r, Bans: list, Words: Words{Unban: func(what string) string { return "lift " + what }}}}
+		e.Packet = c.p
+		e.Packet.In, e.Packet.Owner, e.Packet.Source, e.Packet.Destination = "eth0", -1, netip.MustParseAddr(c.from), netip.MustParseAddr("198.51.100.1")
+		if e.Packet.Source.Is6() {
+			e.Packet.Destination = netip.MustParseAddr("2001:db8:1::1")
+		}
 		e.Path = reference.Explain(r, e.Packet, packet.In)
-		by, until := e.bannedByCommand()
-		if got := by + until; got != want {
-			t.Errorf("%s: %q, want %q", from, got, want)
+		e.findBan()
+		said := ""
+		if e.Banned() {
+			said = e.Ban.String()
+			if steps := e.untilBan(); steps[len(steps)-1].Reason != said || e.Decided().Verdict != policy.Drop {
+				t.Errorf("%s %+v: the step says %q", c.from, c.p, steps[len(steps)-1].Reason)
+			}
 		}
-		if steps := e.untilBan(by); want != "" && !strings.HasSuffix(steps[len(steps)-1].Reason, ", for ssh: scans") {
-			t.Errorf("%s: the step says %q", from, steps[len(steps)-1].Reason)
-		}
-		e.Bans = nil
-		if by, _ := e.bannedByCommand(); by != "" {
-			t.Errorf("%s, for another host: %q", from, by)
+		if note := e.banned(); said != c.banned || note != c.lifts {
+			t.Errorf("%s %+v: %q, note %q, want %q, %q", c.from, c.p, said, note, c.banned, c.lifts)
 		}
 	}
 }

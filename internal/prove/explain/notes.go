@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,13 +22,12 @@ func (e *Followed) notes() []string {
 	add(e.untracked())
 	add(e.noInterface())
 	add(e.otherRewriting())
-	if e.Path.Verdict != policy.Allow {
+	add(e.banned())
+	if e.Path.Verdict != policy.Allow || e.Banned() {
 		return notes
 	}
 	add(e.notForwarded())
 	add(e.otherInterface())
-	by, until := e.bannedByCommand()
-	add(by + until)
 	add(e.foreignChains())
 	if state := e.Path.Packet.State; state == packet.Established || state == packet.Related {
 		first := e.Packet
@@ -99,53 +97,6 @@ func (e *Followed) notForwarded() string {
 		return ""
 	}
 	return "this host forwards nothing, whatever the policy says: " + name + " is 0"
-}
-
-// bannedByCommand says that this host drops the packet by a ban that is not in
-// the policy, and until when.
-func (e *Followed) bannedByCommand() (by, until string) {
-	if e.Path.Stage == "loopback" {
-		return "", ""
-	}
-	type end struct {
-		netip.Addr
-		over bool
-	}
-	ends := []end{{e.Packet.Source, e.Path.OverBan.Source}, {e.Path.Packet.Destination, e.Path.OverBan.Destination}}
-	switch e.Path.Hook {
-	case policy.Input:
-		ends = ends[:1]
-	case policy.Output:
-		ends = ends[1:]
-	}
-	for _, ban := range e.Bans {
-		for _, a := range ends {
-			if a.over || !ban.Set().Contains(a.Addr) || reference.NeverBanned(e.Resolved, a.Addr) {
-				continue
-			}
-			by, until = fmt.Sprintf("%s is banned by command (%s)", a, ban.Name()), "the ban is lifted"
-			if ban.Reason != "" {
-				by += ", for " + ban.Reason
-			}
-			if e.Words.Unban != nil {
-				until = e.Words.Unban(ban.Name())
-			}
-			return by, ": with any policy loaded that has rules, this host drops the packet, until " + until
-		}
-	}
-	return "", ""
-}
-
-// untilBan is what a packet passes up to a ban by command, which is asked where those of
-// the policy are.
-func (e *Followed) untilBan(by string) (steps []reference.Step) {
-	for _, s := range e.Path.Steps {
-		if s.Hook == string(e.Path.Hook) && !slices.Contains([]string{"tracking", "nat", "routing", "rewrite", "loopback", "ban"}, s.Stage) {
-			break
-		}
-		steps = append(steps, s)
-	}
-	return append(steps, reference.Step{Hook: string(e.Path.Hook), Stage: "ban", Reason: by, Decides: true})
 }
 
 // foreignChains names the chains of other tools that see the packet too.

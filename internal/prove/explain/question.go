@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/language/bans"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
 	"sluice/internal/system/host"
@@ -50,7 +49,7 @@ const (
 // Words are what those who ask call things.
 type Words struct {
 	Fields map[Field]string         // such as "--src"; what is not there has its own name
-	Unban  func(what string) string // what they do to lift a ban by command
+	Unban  func(what string) string // what they do to lift a ban by command or by a limit
 }
 
 // Name is what a field is called.
@@ -82,7 +81,7 @@ func wrong(hint, format string, args ...any) error {
 type Subject struct {
 	Resolved *resolve.Resolved
 	Route    host.Router // where the host leads packets
-	Bans     []bans.Ban  // by command, that hold now
+	Bans     []Ban       // that hold on the host now, besides those of the policy
 	Words    Words
 }
 
@@ -92,6 +91,8 @@ type Followed struct {
 	Packet packet.Packet // as it was asked, with what was not said
 	Way    packet.Way
 	Path   reference.Path
+	// Ban is the one of Subject.Bans that drops the packet; nil where none does.
+	Ban *Ban
 
 	ways    []wayTaken // all that routing may choose; Packet and Path are the first
 	unsure  []string   // why there are several
@@ -111,6 +112,7 @@ func Follow(s Subject, q Question) (*Followed, error) {
 	if e.Undecided() {
 		e.unsure = e.doubts()
 	}
+	e.findBan()
 	e.assumed = a.assumed(e.Packet, e.Way, e.names(wayTaken.in), e.names(wayTaken.out))
 	return e, nil
 }

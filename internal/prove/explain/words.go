@@ -9,6 +9,9 @@ import (
 	"sluice/internal/language/policy"
 )
 
+// does says what a policy does with a packet.
+var does = map[policy.Action]string{policy.Allow: "allows", policy.Drop: "drops", policy.Reject: "rejects"}
+
 // sentence is the answer in one sentence.
 func (e *Followed) sentence(a *Answer) string {
 	about := []string{packetSubject(e.Packet, e.Path.Packet.State), Ends(e.Packet), e.route()}
@@ -21,9 +24,9 @@ func (e *Followed) sentence(a *Answer) string {
 	}
 	switch {
 	case a.Banned != "" && e.Path.Pos.Line == 0:
-		text += fmt.Sprintf(" by a ban by command. Without the ban the policy allows it: %s.", e.Path.Why)
+		text += fmt.Sprintf(" by a ban: %s. Without the ban, the policy %s it: %s.", a.Banned, does[e.Path.Verdict], e.Path.Why)
 	case a.Banned != "":
-		text += " by a ban by command. Without the ban the policy allows it by this line:"
+		text += fmt.Sprintf(" by a ban: %s. Without the ban, the policy %s it by this line:", a.Banned, does[e.Path.Verdict])
 	case a.Stage == "routing":
 		text += " by routing, before any rule is asked: " + a.Why + "."
 	case a.Line == nil:

@@ -73,7 +73,8 @@ func (w *walk) ban() {
 		over    *policy.Rule // by which it is let in over bans
 	}
 	ends := []end{{w.packet.Source, w.overBan(true)}, {w.packet.Destination, w.overBan(false)}}
-	w.over = OverBan{ends[0].over != nil, ends[1].over != nil}
+	neighbour := w.neighbourly()
+	w.over = OverBan{neighbour || ends[0].over != nil, neighbour || ends[1].over != nil}
 	switch w.hook {
 	case policy.Input: // the destination is this host, or all who hear
 		ends = ends[:1]
@@ -83,7 +84,7 @@ func (w *walk) ban() {
 	if len(w.Policy.Ban) == 0 {
 		return
 	}
-	if w.neighbourly() {
+	if neighbour {
 		w.step("ban", noPos, "", "neighbour discovery is never banned")
 		return
 	}
@@ -174,7 +175,7 @@ func (w *walk) state() {
 	switch {
 	case w.packet.State != packet.Established && w.packet.State != packet.Related:
 		w.step("state", noPos, "", w.because("the packet is %s, not of a known connection", w.packet.State))
-	case w.asksByICMP():
+	case Requests(w.packet):
 		w.step("state", noPos, "", "questions of ICMP are decided one by one, known or not")
 	case w.packet.State == packet.Related && w.packet.Protocol != packet.ICMP && w.packet.Protocol != packet.ICMPv6:
 		w.step("state", noPos, "", "another connection expects this one, which begins: the rules are asked")

@@ -78,14 +78,14 @@ func (w *walk) errorsPass() string {
 	return ""
 }
 
-// asksByICMP says that the packet is a question of ICMP, which is decided one by
-// one: it goes to the rules whatever its state.
-func (w *walk) asksByICMP() bool {
-	switch w.packet.Protocol {
+// Requests says that a packet is a request of ICMP. Each is decided by itself: it goes to
+// the rules whatever its state.
+func Requests(p packet.Packet) bool {
+	switch p.Protocol {
 	case packet.ICMP:
-		return slices.Contains(questions4, w.packet.ICMPType)
+		return slices.Contains(questions4, p.ICMPType)
 	case packet.ICMPv6:
-		return slices.Contains(questions6, w.packet.ICMPType)
+		return slices.Contains(questions6, p.ICMPType)
 	}
 	return false
 }

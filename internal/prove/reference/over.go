@@ -7,8 +7,8 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// OverBan says for which ends of a packet exceptions by command have bans not hold, where
-// it is asked for bans.
+// OverBan says for which ends of a packet bans do not hold, where it is checked for bans: by
+// exceptions by command, or since it is neighbour discovery.
 type OverBan struct{ Source, Destination bool }
 
 // overBan is an exception over bans by which the packet goes as far as one of its ends is

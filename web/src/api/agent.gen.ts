@@ -2109,6 +2109,8 @@ export interface components {
             "in-force": boolean;
             /** @description addresses of a ban by a limit that are exempt now */
             exempt?: string[];
+            /** @description of a limit: it is older than the rules that run, and may be of a limit that they do not have */
+            before?: boolean;
             /** @description of a prefix that a limit banned, how many sources of it were banned before */
             widened?: number;
             /** @description of a country, how many it had when it was banned */
@@ -2277,7 +2279,7 @@ export interface components {
             line: unknown;
             /** @description what the sentence ends with */
             excerpt?: Record<string, never>;
-            /** @description the ban by command that drops it here now */
+            /** @description the ban that drops it here now */
             banned?: string;
             /** @description what has to be left of a limit */
             limited?: string;

@@ -160,7 +160,7 @@ func TestTexts(t *testing.T) {
 		t.Error(diff)
 	}
 	for handle, line := range map[uint64]string{7: "web.yaml:5 ban: banned", 9: "web.yaml:9 allow [ssh, http]", 11: ""} {
-		if got := l.line("inet", "sluice", l.rules[rulePlace{"inet", "sluice", "input", handle}]); got != line {
+		if got, _ := l.line("inet", "sluice", l.rules[rulePlace{"inet", "sluice", "input", handle}]); got != line {
 			t.Errorf("handle %d is of line %q, want %q", handle, got, line)
 		}
 	}
@@ -187,7 +187,7 @@ func FuzzTexts(f *testing.F) {
 			if p.chain == "" || p.table == "" {
 				t.Errorf("%+v without a chain", p)
 			}
-			_ = l.line(p.family, p.table, r)
+			_, _ = l.line(p.family, p.table, r)
 		}
 	})
 }

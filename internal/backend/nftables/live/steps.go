@@ -136,10 +136,10 @@ func (r *rules) step(e nftrace.Event, handle uint64, before []trace.Step) (s tra
 		text := r.texts.rules[rulePlace{s.Family, s.Table, s.Chain, s.Handle}]
 		s.Rule, s.Comment, s.Number = text.text, text.comment, text.number
 		if !s.Foreign {
-			s.Line = r.texts.line(s.Family, s.Table, text)
+			s.Line, s.Counter = r.texts.line(s.Family, s.Table, text)
 			// A rule that lines share is of the one that led to its chain.
 			if s.Line == "" && last >= 0 && (before[last].Verdict == "jump "+s.Chain || before[last].Verdict == "goto "+s.Chain) {
-				s.Line = before[last].Line
+				s.Line, s.Counter = before[last].Line, before[last].Counter
 			}
 		}
 		s.Verdict = verdictWord(e)

@@ -107,17 +107,17 @@ func parseTexts(text string) *listing {
 }
 
 // line is the line of the policy that a rule stands for, such as "policy.yaml:12 allow
-// ssh": its own comment, or that of its counter.
-func (l *listing) line(family, table string, r ruleText) string {
+// ssh": its own comment, or that of a counter.
+func (l *listing) line(family, table string, r ruleText) (text, counter string) {
 	if isLine(r.comment) {
-		return r.comment
+		return r.comment, ""
 	}
 	if m := counterName().FindStringSubmatch(r.text); m != nil {
 		if c := l.counters[[3]string{family, table, m[1]}]; isLine(c) {
-			return c
+			return c, m[1]
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // isLine says of a comment that it begins with a file and a line.
