@@ -258,10 +258,7 @@ func (e *fleetEngine) Now(context.Context) (*fleet.Running, error) {
 		if g.Number != all.Running {
 			continue
 		}
-		out.Mark, out.File = g.Mark, g.Policy
-		if !filepath.IsAbs(out.File) {
-			out.File = filepath.Join(g.Dir, g.Policy)
-		}
+		out.Mark, out.File = g.Mark, g.In(g.Policy)
 	}
 	if p := all.Pending; p != nil {
 		out.Pending, out.Until = true, time.Now().Add(p.Left())

@@ -126,10 +126,7 @@ func runningIn(at *space) (string, error) {
 	if g == nil || err != nil {
 		return "", err
 	}
-	if filepath.IsAbs(g.Policy) {
-		return g.Policy, nil
-	}
-	return filepath.Join(g.Dir, g.Policy), nil
+	return g.In(g.Policy), nil
 }
 
 // generationIn is what runs in a namespace, nil where nothing does.
@@ -186,11 +183,7 @@ func (e *fleetEngine) LeftOut(_ context.Context, names []string) (map[string]str
 			dir = filepath.Dir(dir)
 		}
 		for _, b := range g.Broken {
-			path := b.File
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(g.Dir, path)
-			}
-			if path, err := filepath.Rel(dir, path); err == nil {
+			if path, err := filepath.Rel(dir, g.In(b.File)); err == nil {
 				out[path] = path + " " + b.Instead() + ": " + b.Errors
 			}
 		}

@@ -35,19 +35,24 @@ has shown that file. The host's key is made here and never leaves. The labels th
 gives select the parts of the policy, and no controller can change them.
 
 A running "sluice agent" notices by itself. The policy that runs stays until the fleet sends one.
+Where that is a policy of the host's own, the command asks first; elsewhere than on a terminal it
+then needs --yes. The fleet's policy comes on trial, as each of its policies does: the host refuses
+one that locks out who is logged in over ssh, and takes one back whose probes fail. The host's own
+stays in its history, and "sluice agent leave" and "sluice rollback N" bring it back.
 
 With a token from "token create --approve" the command waits until an admin of the fleet
 lets this host in, and prints the hash of its key for them to compare. You can stop it and
 start it again meanwhile.
 ` + filesHelp + `
 
-Exit status: 0 enrolled, 2 bad use, or refused.`,
+Exit status: 0 enrolled, 1 answered no, 2 bad use, or refused.`,
 		Example: "  sluice agent enrol https://controller.example.net:7443 --token-file token\n  ssh controller sluice-controller token create | sluice agent enrol https://controller.example.net:7443 --token-file -",
 		Args:    cobra.ExactArgs(1),
 		RunE:    runEnrol,
 	}
 	cmd.Flags().String("token-file", "", "read the token from `FILE`, or from standard input for -")
 	cmd.Flags().String("name", "", "use the name `ID` in the fleet instead of the host name")
+	cmd.Flags().Bool("yes", false, "do not ask before a policy of the host's own is to be replaced")
 	command.Must(cmd.MarkFlagRequired("token-file"))
 	return cmd
 }
@@ -69,6 +74,19 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 	token, err := readToken(cmd)
 	if err != nil {
 		return err
+	}
+	own, err := ownPolicy(h.Host)
+	if err != nil {
+		return err
+	}
+	if own != nil {
+		what := fmt.Sprintf(`this host runs generation %d, a policy of its own (%s)
+  the fleet's first policy for this host replaces it, on trial
+  generation %d stays in the history: sluice agent leave%s and sluice rollback%s %d bring it back`,
+			own.Number, command.PlainName(own.Policy), own.Number, command.HereArguments(cmd), command.HereArguments(cmd), own.Number)
+		if err := agreed(cmd, what+"\nenrol this host?", what); err != nil {
+			return err
+		}
 	}
 	id, _ := cmd.Flags().GetString("name")
 	if id == "" {
@@ -111,7 +129,29 @@ func runEnrol(cmd *cobra.Command, args []string) error {
 		if len(m.Labels) > 0 {
 			fmt.Fprintf(w, "labels: %s\n", labelsText(m.Labels))
 		}
+		if own != nil {
+			fmt.Fprintf(w, "generation %d, of %s, runs until the fleet sends a policy\n", own.Number, command.PlainName(own.Policy))
+		}
 	})
+}
+
+// ownPolicy is the generation of a policy of the host's own that runs, and that one of a fleet
+// would replace; nil where none does, and on a host that is of a fleet.
+func ownPolicy(h *apply.Host) (*apply.Generation, error) {
+	m, err := h.Membership()
+	if m != nil || err != nil {
+		return nil, err
+	}
+	all, err := h.History()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range all.Generations {
+		if g.Number == all.Running && !g.Closed && !h.InBundle(g.In(g.Policy)) {
+			return g, nil
+		}
+	}
+	return nil, nil
 }
 
 // enrolHint is what to do about a token that lets nobody in.

@@ -153,7 +153,7 @@ func partOf(g *apply.Generation, file string) string {
 		names = append(names, f.File)
 	}
 	for _, name := range names {
-		if name == path || filepath.Join(g.Dir, name) == path {
+		if g.In(name) == path {
 			return name
 		}
 	}
@@ -166,7 +166,7 @@ func nameHere(g *apply.Generation, name string) string {
 	if at, err := os.Getwd(); filepath.IsAbs(name) || err == nil && at == g.Dir {
 		return name
 	}
-	return filepath.Join(g.Dir, name)
+	return g.In(name)
 }
 
 // editing is a policy while it is edited.

@@ -38,18 +38,12 @@ func (h *Host) lastGood(of string) func(name string) []byte {
 		if err != nil {
 			return nil // what does not run has no texts
 		}
-		in := func(name string) string {
-			if filepath.IsAbs(name) {
-				return name
-			}
-			return filepath.Join(g.Dir, name)
-		}
 		out := map[string][]byte{}
 		for name, text := range texts {
-			out[in(name)] = text
+			out[g.In(name)] = text
 		}
-		folder = filepath.Dir(in(g.Policy))
-		if path, err := filepath.Abs(of); err == nil && h.InBundle(in(g.Policy)) && h.InBundle(path) {
+		folder = filepath.Dir(g.In(g.Policy))
+		if path, err := filepath.Abs(of); err == nil && h.InBundle(g.In(g.Policy)) && h.InBundle(path) {
 			now = filepath.Dir(path)
 		}
 		return out

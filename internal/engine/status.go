@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -139,13 +138,7 @@ func edited(g *apply.Generation) (names []string, err error) {
 	if g == nil || g.Closed || g.Policy == "" || g.Policy == StandardInput || len(g.Files) == 0 {
 		return nil, nil
 	}
-	in := func(name string) string {
-		if filepath.IsAbs(name) {
-			return name
-		}
-		return filepath.Join(g.Dir, name)
-	}
-	p, err := policy.Reading{Parts: true}.Load(in(g.Policy))
+	p, err := policy.Reading{Parts: true}.Load(g.In(g.Policy))
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +161,10 @@ func edited(g *apply.Generation) (names []string, err error) {
 		was[f.File] = f.SHA256
 	}
 	for name, sum := range was {
-		if sums[in(name)] != sum {
-			names = append(names, in(name))
+		if sums[g.In(name)] != sum {
+			names = append(names, g.In(name))
 		}
-		delete(sums, in(name))
+		delete(sums, g.In(name))
 	}
 	for name := range sums {
 		names = append(names, name)

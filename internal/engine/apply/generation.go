@@ -2,6 +2,7 @@ package apply
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -123,6 +124,14 @@ const (
 	replaced   = "replaced"
 	removed    = "removed"
 )
+
+// In is the path of one of its files, such as Policy, by the name that it has there.
+func (g *Generation) In(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(g.Dir, name)
+}
 
 // blobs are what loading it and showing its text need; those of Fitted can be made anew.
 func (g *Generation) blobs() []string {
