@@ -42,7 +42,7 @@ boot only; 2 failed.`,
 // confirmedText says what was confirmed; 0 is settings alone.
 func confirmedText(generation int) string {
 	if generation == 0 {
-		return "the settings that were tuned are confirmed"
+		return "the tuned settings are confirmed"
 	}
 	return fmt.Sprintf("generation %d is confirmed and will be loaded at boot", generation)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // scriptCalibrated stores a calibration of this machine, made up, in the state of the
-// script: the figures that come with Sluice but for those that it is given, as of 2026-11-21.
+// script: the built-in figures except those that it is given, as of 2026-11-21.
 //
 //	calibrated [kernel=RELEASE] [CONSTANT=NUMBER]...
 func scriptCalibrated(ts *testscript.TestScript, neg bool, args []string) {

@@ -29,15 +29,15 @@ func measured(state string) (*nftables.CostModel, backend.Figures) {
 	unused := func(r apply.Remedy, format string, args ...any) (*nftables.CostModel, backend.Figures) {
 		return nil, backend.Figures{Unused: &apply.RemedyError{Err: fmt.Errorf(format, args...), Remedy: r}}
 	}
-	const damaged = "what was measured on this machine is damaged, so the figures that come with Sluice are taken: %w"
+	const damaged = "the calibration of this machine is damaged, so the built-in figures are used: %w"
 	c, err := calibration.Load(state)
 	var other *calibration.OtherVersionError
 	var bad *calibration.DamagedError
 	switch {
 	case errors.As(err, &other):
-		return unused(apply.MeasureAnew, "the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are", other.Schema, calibration.Schema)
+		return unused(apply.MeasureAnew, "the calibration is of another version of sluice (%s, this one reads %s), so the built-in figures are used", other.Schema, calibration.Schema)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, backend.Figures{Unused: errors.New("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: " + err.Error())}
+		return nil, backend.Figures{Unused: errors.New("the calibration of this machine cannot be read, so the built-in figures are used: " + err.Error())}
 	case errors.As(err, &bad):
 		return unused(apply.MeasureAnewOrForget, damaged, err)
 	case regular.Unfit(err):
@@ -48,7 +48,7 @@ func measured(state string) (*nftables.CostModel, backend.Figures) {
 		return nil, backend.Figures{}
 	}
 	if why := c.Unfit(host.ThisMachine()); why != "" {
-		return unused(apply.MeasureAnew, "the calibration of %s is not used, the figures that come with Sluice are: %s", c.Day(), why)
+		return unused(apply.MeasureAnew, "the calibration of %s does not fit, so the built-in figures are used: %s", c.Day(), why)
 	}
 	return &c.Costs, backend.Figures{Measured: c.Measured, Warnings: c.Warnings}
 }

@@ -141,7 +141,7 @@ func (c *chooser) known(w dropSource) error {
 	if c.Reason == "" || len(all) == 0 || slices.Contains(all, c.Reason) || strings.HasPrefix(c.Reason, "0X") {
 		return nil
 	}
-	text := fmt.Sprintf("%s: this kernel knows no reason %q", c.Called["reason"], c.Reason)
+	text := fmt.Sprintf("%s: this kernel has no reason %q", c.Called["reason"], c.Reason)
 	if near := nearest.Of(c.Reason, all); near != "" {
 		text += fmt.Sprintf(", did you mean %q?", near)
 	}
@@ -196,7 +196,7 @@ func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen
 		return nil, err
 	}
 	if c.Seconds < 0 {
-		return nil, fmt.Errorf("%g s is below zero", c.Seconds)
+		return nil, fmt.Errorf("%g s is negative", c.Seconds)
 	}
 	if c.Seconds > 0 {
 		var stop func()
@@ -238,12 +238,12 @@ func (h *Host) DropsFrom(ctx context.Context, from DropsFrom, c DropChoice, seen
 		if w, blind = drops.WatchBlind(); blind == nil {
 			defer w.Close()
 			go w.Bound()
-			h.warn(wordsOf(err, h.Words) + ": counted are those of the whole machine, by function and reason alone")
+			h.warn(wordsOf(err, h.Words) + ": drops are counted for the whole machine, by function and reason only")
 			return h.dropsBy(ctx, from, w, chosen, 0, seen, counted)
 		}
 		err = errors.Join(err, blind)
 	}
-	h.warn(wordsOf(err, h.Words) + "; counted is what /proc/net has")
+	h.warn(wordsOf(err, h.Words) + "; the counters of /proc/net are shown instead")
 	return h.dropsByCounters(ctx, chosen, seen, counted)
 }
 

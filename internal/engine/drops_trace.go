@@ -57,7 +57,7 @@ type dropTracer struct {
 func (h *Host) traceDrops(ctx context.Context) (*dropTracer, error) {
 	sampler, can := h.Backend.(trace.Sampler)
 	if !can {
-		return nil, fmt.Errorf("backend %s follows no packets", h.Backend.Name())
+		return nil, fmt.Errorf("backend %s cannot trace packets", h.Backend.Name())
 	}
 	ctx, stop := context.WithCancel(ctx)
 	t := &dropTracer{host: h, told: make(chan ruledDrop, 64), asked: make(chan Dropped, 16), ended: make(chan error, 1), stop: stop}
@@ -114,7 +114,7 @@ func (t *dropTracer) read(ctx context.Context) {
 	rulesets, errs := loaded.Xtables(ctx)
 	for _, err := range errs {
 		if ctx.Err() == nil {
-			t.host.warn(err.Error() + "\nrules of iptables are named without it")
+			t.host.warn(err.Error() + "\nthe rules of iptables are shown without it")
 		}
 	}
 	printed := printedRules(rulesets)

@@ -100,7 +100,7 @@ func (d *DropWatch) renew() error {
 }
 
 // errUnwatched says that no namespace is watched.
-var errUnwatched = errors.New("no network namespace is watched any more")
+var errUnwatched = errors.New("no network namespace is being watched")
 
 // Read gives the packets so far, by place.
 func (d *DropWatch) Read() (map[drops.Place]uint64, error) {

@@ -212,19 +212,19 @@ func (c EntryChoice) matcher() (func(*conntrack.Entry) bool, error) {
 	if c.Protocol != "" {
 		n, known := packet.ProtocolNumber(c.Protocol)
 		if !known {
-			return nil, fmt.Errorf("%q is no protocol", c.Protocol)
+			return nil, fmt.Errorf("%q is not a protocol", c.Protocol)
 		}
 		all = append(all, func(e *conntrack.Entry) bool { return e.Protocol == n })
 	}
 	if c.State != "" {
 		n := slices.Index(entryStates, c.State)
 		if n < 0 {
-			return nil, unknownWord("state of a connection", c.State, entryStates)
+			return nil, unknownWord("connection state", c.State, entryStates)
 		}
 		all = append(all, func(e *conntrack.Entry) bool { return stateOf(e) == uint64(n) })
 	}
 	if c.Family != 0 && c.Family != 4 && c.Family != 6 {
-		return nil, fmt.Errorf("%d is no family of addresses: 4 or 6", c.Family)
+		return nil, fmt.Errorf("%d is not an address family: use 4 or 6", c.Family)
 	}
 	if c.Family != 0 {
 		all = append(all, func(e *conntrack.Entry) bool { return e.Family == c.Family })
@@ -247,9 +247,9 @@ func (c EntryChoice) matcher() (func(*conntrack.Entry) bool, error) {
 
 func unknownWord(what, word string, known []string) error {
 	if near := nearest.Of(word, known); near != "" {
-		return fmt.Errorf("%q is no %s, did you mean %q?", word, what, near)
+		return fmt.Errorf("%q is not a %s, did you mean %q?", word, what, near)
 	}
-	return fmt.Errorf("%q is no %s: %s", word, what, strings.Join(known, ", "))
+	return fmt.Errorf("%q is not a %s: use one of %s", word, what, strings.Join(known, ", "))
 }
 
 // Entries reads the connection table.
@@ -267,13 +267,13 @@ func (h *Host) countEntries(ctx context.Context, q EntryQuestion) (*counting, er
 		return nil, err
 	}
 	if q.Most < 0 || q.Most > mostEntries {
-		return nil, fmt.Errorf("%d is no number of entries to give: at most %d", q.Most, mostEntries)
+		return nil, fmt.Errorf("%d entries cannot be listed: at most %d", q.Most, mostEntries)
 	}
 	q.Most = cmp.Or(q.Most, usualEntries)
 	c := counting{most: q.Most}
 	for i, name := range q.By {
 		if slices.Contains(q.By[:i], name) { // each is part of every key that is held
-			return nil, fmt.Errorf("field %q is named twice", name)
+			return nil, fmt.Errorf("field %q is given twice", name)
 		}
 		f, known := entryFields[name]
 		if !known {

@@ -42,7 +42,7 @@ func EntryEvents() []string { return slices.Clone(entryEvents) }
 var entryEvents = []string{conntrack.Made.String(), conntrack.Updated.String(), conntrack.Destroyed.String()}
 
 // ErrNoEvents says that the kernel tells of no events.
-var ErrNoEvents = errors.New("the kernel tells nothing of the connection table: net.netfilter.nf_conntrack_events is 0")
+var ErrNoEvents = errors.New("the kernel sends no events of the connection table: net.netfilter.nf_conntrack_events is 0")
 
 // errWatched ends a watch that has told all that was asked for.
 var errWatched = errors.New("watched enough")
@@ -59,7 +59,7 @@ func (h *Host) WatchEntries(ctx context.Context, q EntryWatch, seen func(Watched
 	for _, word := range q.Events {
 		n := slices.Index(entryEvents, word)
 		if n < 0 {
-			return nil, unknownWord("event of an entry", word, entryEvents)
+			return nil, unknownWord("connection event", word, entryEvents)
 		}
 		kinds = append(kinds, conntrack.Event(n))
 	}
@@ -67,7 +67,7 @@ func (h *Host) WatchEntries(ctx context.Context, q EntryWatch, seen func(Watched
 		kinds = []conntrack.Event{conntrack.Made, conntrack.Updated, conntrack.Destroyed}
 	}
 	if q.Seconds < 0 || q.Seconds > maxWatch.Seconds() {
-		return nil, fmt.Errorf("%g is no number of seconds to watch: at most %.0f", q.Seconds, maxWatch.Seconds())
+		return nil, fmt.Errorf("cannot watch for %g seconds: at most %.0f", q.Seconds, maxWatch.Seconds())
 	}
 	if err := h.needTable(); err != nil {
 		return nil, err

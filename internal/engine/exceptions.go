@@ -110,7 +110,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	}
 	next := append(slices.DeleteFunc(slices.Clone(hold), e.Same), e)
 	if n := len(apply.LetIn(next)); n > mostExceptions {
-		return nil, fmt.Errorf("%d exceptions hold, and no more may", n-1)
+		return nil, fmt.Errorf("%d exceptions are in force, which is the most allowed", n-1)
 	}
 	out, err := h.excepted(ctx, running, hold, next, true)
 	if err != nil {
@@ -119,7 +119,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	out.Exceptions = []apply.Exception{e}
 	for _, b := range h.bannedByCommand() {
 		if !in.OverBan && b.Set().Overlaps(addrset.Of(in.What)) {
-			out.Notes = append(out.Notes, b.Name()+" is banned by command, which comes before all that does not hold over bans")
+			out.Notes = append(out.Notes, b.Name()+" is banned by command, and only an exception over bans passes that")
 		}
 	}
 	return out, nil
@@ -130,7 +130,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 type UnboundedError struct{}
 
 func (UnboundedError) Error() string {
-	return "the policy that runs says nothing of exceptions, so that root alone lets somebody in by command"
+	return "the running policy has no section exceptions, so only root may allow addresses by command"
 }
 
 // permitted says why the running policy forbids an exception.
@@ -242,7 +242,7 @@ func admits(p *policy.Policy, e apply.Exception, who inWho) (string, error) {
 	may, bounds := p.MayExcept, p.Exceptions
 	if e.ID != "" {
 		if p.Fleet == nil {
-			return "the policy is none of the fleet that lets it in", nil
+			return "the policy is not one of the fleet that allows it", nil
 		}
 		may, bounds = p.MayAllow, p.Fleet.Exceptions
 	}
@@ -259,21 +259,21 @@ func admits(p *policy.Policy, e apply.Exception, who inWho) (string, error) {
 	return "", err
 }
 
-// NotAllowedError says that somebody is not let in by command.
+// NotAllowedError says that somebody is not allowed by command.
 type NotAllowedError struct{ What, Service string }
 
 func (e *NotAllowedError) Error() string {
 	if e.Service == "" {
-		return e.What + " is not let in by command"
+		return e.What + " is not allowed by command"
 	}
-	return fmt.Sprintf("%s is not let in to %s by command", e.What, e.Service)
+	return fmt.Sprintf("%s is not allowed by command to reach %s", e.What, e.Service)
 }
 
 // FleetAllowsError says that the fleet of the host lets somebody in, which no command of the
 // host lifts.
 type FleetAllowsError struct{ What string }
 
-func (e *FleetAllowsError) Error() string { return e.What + " is let in by the fleet of this host" }
+func (e *FleetAllowsError) Error() string { return e.What + " is allowed by the fleet of this host" }
 
 // Disallow lifts what lets an address in: to one service, or without one to all.
 func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {

@@ -97,7 +97,7 @@ func (h *Host) AllowFleet(ctx context.Context, in FleetAllowing) (*FleetAllowed,
 		switch {
 		case !is:
 		case len(apply.LetIn(next)) >= mostExceptions:
-			out.Refused = append(out.Refused, apply.FleetRefused{ID: e.ID, Why: fmt.Sprintf("this host has %d exceptions, and may have no more", mostExceptions)})
+			out.Refused = append(out.Refused, apply.FleetRefused{ID: e.ID, Why: fmt.Sprintf("this host has %d exceptions, which is the most allowed", mostExceptions)})
 		default:
 			next = append(next, e)
 		}

@@ -31,7 +31,7 @@ type FactsError struct {
 
 func (e *FactsError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("%s: no facts of a host: %v", e.File, e.Err)
+		return fmt.Sprintf("%s: not the facts of a host: %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s: facts of version %d, this sluice reads those up to %d", e.File, e.Version, host.FactsVersion)
 }

@@ -63,7 +63,7 @@ func (h *Host) forbidden(ctx context.Context, list []apply.Exception) (map[int]s
 		}
 		for _, r := range after {
 			if !slices.ContainsFunc(before, func(b expect.Result) bool { return b.Expectation.Pos == r.Expectation.Pos }) {
-				return fmt.Sprintf("%s: this would not hold: %s", r.Expectation.Pos, r.Expectation.Text), nil
+				return fmt.Sprintf("%s: this expectation would fail: %s", r.Expectation.Pos, r.Expectation.Text), nil
 			}
 		}
 		return "", nil

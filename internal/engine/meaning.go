@@ -76,7 +76,7 @@ func unsaid(err error, words func(error) string) string {
 	if errors.As(err, &inputs) {
 		return inputs.Error()
 	}
-	return "what it opens and closes is not known: " + wordsOf(err, words)
+	return "what it opens and closes is unknown: " + wordsOf(err, words)
 }
 
 // longestMeaning is how long an apply looks for what it opens and closes.

@@ -81,7 +81,7 @@ func (h *Host) Metrics(ctx context.Context) ([]exposition.Family, error) {
 
 // Bounded is metrics within MostSeries, with how many series were left out.
 func Bounded(families []exposition.Family) []exposition.Family {
-	out := exposition.Family{Name: "sluice_metrics_left_out", Help: "Series that are left out, since there would be more than 5,000.", Type: exposition.Gauge}
+	out := exposition.Family{Name: "sluice_metrics_left_out", Help: "Series left out, since there would be more than 5,000.", Type: exposition.Gauge}
 	out.Add(float64(exposition.Bound(families, MostSeries-1)), nil)
 	return append(families, out)
 }
@@ -193,13 +193,13 @@ func seconds(t time.Time) float64 {
 
 func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching, guards bool) {
 	f.gauge("up", upHelp, 1)
-	f.gauge("build_info", "Which Sluice this is.", 1, "version", h.Version)
-	f.gauge("generation", "The generation that should run; 0 is none.", float64(now.Generation))
-	f.gauge("boot_generation", "The generation that the next boot loads; 0 is none.", float64(now.Boot))
-	f.gauge("generation_timestamp_seconds", "Since when the generation runs.", seconds(now.Since))
-	f.gauge("running", "Whether the kernel says that it holds the generation that should run.", truth(now.Condition == apply.Running))
+	f.gauge("build_info", "The version of Sluice.", 1, "version", h.Version)
+	f.gauge("generation", "The generation that should run; 0 means none.", float64(now.Generation))
+	f.gauge("boot_generation", "The generation that the next boot loads; 0 means none.", float64(now.Boot))
+	f.gauge("generation_timestamp_seconds", "When the generation was loaded.", seconds(now.Since))
+	f.gauge("running", "Whether the kernel holds the generation that should run.", truth(now.Condition == apply.Running))
 	f.gauge("changing", "Whether a command is changing the firewall.", truth(now.Changing))
-	f.gauge("apply_duration_seconds", "What the last change that loaded the generation took, the reading back included; 0 is not known.", now.Took.Seconds())
+	f.gauge("apply_duration_seconds", "How long the last change that loaded the generation took, including reading it back; 0 means unknown.", now.Took.Seconds())
 
 	w := &apply.Watched{}
 	if watched != nil && watched.Generation == now.Generation {
@@ -217,16 +217,16 @@ func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching,
 	for _, kind := range apply.FindingKinds {
 		drift += kinds[kind]
 	}
-	f.gauge("proved", "Whether what runs is as it was proved, or read back, with nothing changed since but by commands.",
+	f.gauge("proved", "Whether the rules are as they were proved or read back, and only commands have changed them since.",
 		truth(now.Condition == apply.Running && (now.Proved || drift == 0 && !w.Proved.IsZero() && guards)))
-	f.gauge("proved_timestamp_seconds", "When the agent proved last what the kernel holds; 0 is never.", seconds(w.Proved))
-	f.gauge("verify_duration_seconds", "What that proof took.", w.Took)
-	findings := f.family(exposition.Gauge, "drift_findings", "In how many ways the kernel does something else than was meant, by kind.")
+	f.gauge("proved_timestamp_seconds", "When the agent last proved what the kernel holds; 0 means never.", seconds(w.Proved))
+	f.gauge("verify_duration_seconds", "How long that proof took.", w.Took)
+	findings := f.family(exposition.Gauge, "drift_findings", "Differences between the kernel and what was loaded, by kind.")
 	for _, kind := range apply.FindingKinds {
 		f.add(findings, float64(kinds[kind]), "kind", string(kind))
 	}
 	f.gauge("trial_waiting", "Whether a policy waits for confirmation.", truth(now.Pending != nil))
-	back := f.family(exposition.Gauge, "trial_back_timestamp_seconds", "When that policy goes back unless it is confirmed.")
+	back := f.family(exposition.Gauge, "trial_back_timestamp_seconds", "When that policy is rolled back unless it is confirmed.")
 	if now.Pending != nil {
 		f.add(back, seconds(time.Now().Add(now.Pending.Left())))
 	}
@@ -260,7 +260,7 @@ func seriesOf(namespace string, counters []apply.Counter) *lineSeries {
 func (f *families) lines(now *apply.Figures, series *lineSeries) {
 	packets := f.family(exposition.Counter, "rule_packets_total", "Packets that a line of the policy matched.")
 	bytes := f.family(exposition.Counter, "rule_bytes_total", "Bytes of these packets.")
-	full := f.family(exposition.Counter, "limit_full_packets_total", "Packets whose source found the table of a limit full, so that it shares one limit with others.")
+	full := f.family(exposition.Counter, "limit_full_packets_total", "Packets whose source did not fit into the full table of a limit, so that it shares one limit with others.")
 	counted := make([]backend.Count, len(series.all))
 	there := make([]bool, len(series.all))
 	for _, c := range now.Counters {
@@ -295,10 +295,10 @@ func lineOf(o program.Origin) string {
 	return strconv.Itoa(o.Line)
 }
 
-const allowsHelp = "Addresses that are let in by command."
+const allowsHelp = "Addresses allowed by command."
 
 func (f *families) sets(now *apply.Figures) {
-	bans := f.family(exposition.Gauge, "bans", "Addresses, prefixes and ranges that are banned, by who banned them.")
+	bans := f.family(exposition.Gauge, "bans", "Banned addresses, prefixes and ranges, by what banned them.")
 	entries := f.family(exposition.Gauge, "set_entries", "Elements of a set.")
 	most := f.family(exposition.Gauge, "set_entries_limit", "How many elements the set has room for, in each family.")
 	if now.Generation == 0 {
@@ -317,11 +317,11 @@ func (f *families) sets(now *apply.Figures) {
 
 // renewed adds what the policy takes from elsewhere.
 func (f *families) renewed(h *Host, known *Gauged) {
-	of := f.family(exposition.Gauge, "list_timestamp_seconds", "When the server of a list last said that the copy of it is current; 0 is never.")
-	every := f.family(exposition.Gauge, "list_refresh_seconds", "How often the list is asked for by the policy; 0 is by commands alone.")
-	failing := f.family(exposition.Gauge, "list_failing", "Whether asking for the list failed the last time.")
-	countries := f.family(exposition.Gauge, "countries_timestamp_seconds", "Of when the country data are that the rules were made of.")
-	countriesFailing := f.family(exposition.Gauge, "countries_failing", "Whether asking for newer country data, or taking them into the rules, failed the last time.")
+	of := f.family(exposition.Gauge, "list_timestamp_seconds", "When the server of a list last confirmed that the copy is current; 0 means never.")
+	every := f.family(exposition.Gauge, "list_refresh_seconds", "How often the policy has the list refreshed; 0 means only by commands.")
+	failing := f.family(exposition.Gauge, "list_failing", "Whether the last download of the list failed.")
+	countries := f.family(exposition.Gauge, "countries_timestamp_seconds", "The date of the country data in the rules.")
+	countriesFailing := f.family(exposition.Gauge, "countries_failing", "Whether the last download of country data failed, or loading them into the rules.")
 	for i, d := range h.dueOf(&known.Outside, known.Date) {
 		if d.List == "" {
 			f.add(countries, seconds(d.Of))
@@ -335,13 +335,13 @@ func (f *families) renewed(h *Host, known *Gauged) {
 }
 
 func (f *families) logged(c *LogCounts) {
-	f.add(f.family(exposition.Counter, "log_packets_total", "Packets that were logged and are kept, since the agent began."), float64(c.Kept.Load()))
-	f.add(f.family(exposition.Counter, "log_lost_packets_total", "Packets that were logged and could not be read, or kept, since the agent began."), float64(c.Lost.Load()))
+	f.add(f.family(exposition.Counter, "log_packets_total", "Packets that were logged and kept since the agent started."), float64(c.Kept.Load()))
+	f.add(f.family(exposition.Counter, "log_lost_packets_total", "Packets that were logged and could not be read, or not kept, since the agent started."), float64(c.Lost.Load()))
 }
 
 // dropped adds a series for each reason that there was.
 func (f *families) dropped(read func() (map[string]uint64, error)) {
-	of := f.family(exposition.Counter, "kernel_drops_packets_total", "Packets that the kernel dropped, by its own name of the reason, since the agent watches the namespace.")
+	of := f.family(exposition.Counter, "kernel_drops_packets_total", "Packets that the kernel dropped, by its reason, since the agent has watched the namespace.")
 	all, _ := read() // what cannot be read is missing
 	for _, reason := range slices.Sorted(maps.Keys(all)) {
 		f.add(of, float64(all[reason]), "reason", reason)
@@ -350,14 +350,14 @@ func (f *families) dropped(read func() (map[string]uint64, error)) {
 
 func (f *families) connections(t *conntrack.Table) {
 	f.gauge("conntrack_entries", "Entries of the connection table.", float64(t.Entries))
-	f.gauge("conntrack_entries_limit", "How many entries the table has room for; 0 is no bound.", float64(t.Most))
+	f.gauge("conntrack_entries_limit", "How many entries the table has room for; 0 means no limit.", float64(t.Most))
 	for _, c := range []struct {
 		name, help string
 		n          uint64
 	}{
-		{"insert_failed", "Entries that could not be inserted, mostly since another packet of the flow was first.", t.Failed},
+		{"insert_failed", "Entries that could not be inserted, mostly because another packet of the flow came first.", t.Failed},
 		{"drop", "Packets for which no entry could be made, since the table was full or memory short.", t.Dropped},
-		{"early_drop", "Entries that gave way to new ones in a full table.", t.Evicted},
+		{"early_drop", "Entries evicted for new ones in a full table.", t.Evicted},
 	} {
 		f.add(f.family(exposition.Counter, "conntrack_"+c.name+"_total", c.help), float64(c.n))
 	}

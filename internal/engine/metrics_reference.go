@@ -15,14 +15,14 @@ import (
 func MetricsReference() []byte {
 	return []byte(`# Metrics
 
-Made from the metrics themselves; do not edit it here. To have Prometheus scrape them:
+Generated from the code; do not edit it here. To have Prometheus scrape them:
 [watch a server for a day](../how-to/watch-a-day.md#metrics-and-alerts). Who may read the firewall
-also has them on the agent's socket:
+also gets them from the agent's socket:
 
     curl --unix-socket /run/sluice/agent.sock http://sluice/metrics
 
-Of a network namespace the label ` + "`namespace`" + ` has the name. Counters go on over applies as long as the
-line stays the same. ` + fmt.Sprintf("There are at most %d series", MostSeries) + `: the largest families are cut to the same length.
+The label ` + "`namespace`" + ` is the name of a network namespace. Counters continue over applies as long as
+the line stays the same. ` + fmt.Sprintf("There are at most %d series", MostSeries) + `: beyond that the largest families are cut to the same length.
 
 ` + exposition.Table(Bounded(allFamilies("", 1))))
 }

@@ -73,7 +73,7 @@ func (p *preparation) refuse(refused map[string]policy.Errors, out *prepared, er
 				continue
 			}
 			for _, f := range u.Failures {
-				wrong = append(wrong, p.Policy.Errorf(f.Pos, "", "the rule breaks what is expected in %s", u.Expectation.Pos))
+				wrong = append(wrong, p.Policy.Errorf(f.Pos, "", "the rule breaks the expectation at %s", u.Expectation.Pos))
 			}
 		}
 	}

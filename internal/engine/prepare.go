@@ -179,7 +179,7 @@ func (p *preparation) gather(out *prepared) error {
 	out.warnings = append(p.brokenText(), apply.Surroundings(around, built.Program, p.Policy.Forward != nil)...)
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
 	for _, set := range homeless(p.Policy, p.hold) {
-		out.warnings = append(out.warnings, set+": commands added to it, and the policy has no living set of that name: what they added is kept, and in no set")
+		out.warnings = append(out.warnings, set+": commands added to this set, and the policy has no living set of that name: their entries are kept, but not in force")
 	}
 	if p.refused != "" {
 		out.warnings = append(out.warnings, p.refused)

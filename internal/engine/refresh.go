@@ -77,7 +77,7 @@ type NoListError struct {
 }
 
 func (e *NoListError) Error() string {
-	return fmt.Sprintf("the policy that runs has no set %q with a url", e.Set)
+	return fmt.Sprintf("the running policy has no set %q with a url", e.Set)
 }
 
 // SignedListError says that no server is asked for a list, since it was signed with the
@@ -89,9 +89,9 @@ type SignedListError struct {
 
 func (e *SignedListError) Error() string {
 	if e.Live {
-		return fmt.Sprintf("the list of set %q is live: the controller of the fleet asks for it, and this host asks no server", e.Set)
+		return fmt.Sprintf("the list of set %q is live: the controller of the fleet downloads it, and this host does not", e.Set)
 	}
-	return fmt.Sprintf("the list of set %q was signed with the policy of the fleet, and no server is asked for it", e.Set)
+	return fmt.Sprintf("the list of set %q was signed with the policy of the fleet, and is not downloaded", e.Set)
 }
 
 // OldGenerationError says that a generation was applied by a program that did not write
@@ -99,7 +99,7 @@ func (e *SignedListError) Error() string {
 type OldGenerationError struct{ Generation *apply.Generation }
 
 func (e *OldGenerationError) Error() string {
-	return fmt.Sprintf("generation %d was applied by an older sluice, which did not write down what it was made of", e.Generation.Number)
+	return fmt.Sprintf("generation %d was applied by an older sluice, which did not record its sources", e.Generation.Number)
 }
 
 // OthersChangedError says that more than lists has changed since a generation was applied.
@@ -109,7 +109,7 @@ type OthersChangedError struct {
 }
 
 func (e *OthersChangedError) Error() string {
-	return fmt.Sprintf("not only lists have changed since generation %d was applied: %s\n  nothing changed", e.Generation.Number, strings.Join(e.Names, ", "))
+	return fmt.Sprintf("more than lists has changed since generation %d was applied: %s\n  nothing changed", e.Generation.Number, strings.Join(e.Names, ", "))
 }
 
 // refreshing is a refresh under way.

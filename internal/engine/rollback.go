@@ -32,11 +32,11 @@ func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 	}
 	err := h.takeExceptions(ctx)
 	if err != nil {
-		text := "it was loaded with other exceptions by command than hold now, and that could not be fixed: " + wordsOf(err, h.Words)
+		text := "the exceptions by command in it are out of date, and updating them failed: " + wordsOf(err, h.Words)
 		if list, err := h.Allows(ctx); err == nil {
 			for _, e := range list {
 				if e.Lifted {
-					text += fmt.Sprintf("\n  %s is let in again, which was lifted", e.What)
+					text += fmt.Sprintf("\n  %s is allowed again, although its exception was lifted", e.What)
 				}
 			}
 		}

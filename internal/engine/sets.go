@@ -60,9 +60,9 @@ type NoLivingSetError struct {
 
 func (e *NoLivingSetError) Error() string {
 	if e.Exists {
-		return fmt.Sprintf("set %q of the policy that runs is not living, so that no command edits it", e.Set)
+		return fmt.Sprintf("set %q of the running policy is not living, so commands cannot edit it", e.Set)
 	}
-	return fmt.Sprintf("the policy that runs has no set %q", e.Set)
+	return fmt.Sprintf("the running policy has no set %q", e.Set)
 }
 
 // LivingSets are those of the policy that runs, and then those of which it has none any
@@ -130,7 +130,7 @@ func (h *Host) AddToSet(ctx context.Context, in SetEdit) (*SetEdited, error) {
 	next := slices.DeleteFunc(slices.Clone(hold), func(e apply.Exception) bool { return e.Set == in.Set && came[e.What] })
 	next = append(next, out.Entries...)
 	if n := len(apply.InSets(next)); n > mostAdded {
-		return nil, fmt.Errorf("commands would have %s in living sets, and may have %s", english.Grouped(n), english.Grouped(mostAdded))
+		return nil, fmt.Errorf("commands would have added %s entries to living sets, of at most %s", english.Grouped(n), english.Grouped(mostAdded))
 	}
 	return h.setEdited(ctx, running, hold, next, in, out)
 }
@@ -197,7 +197,7 @@ func insteadIn(s *policy.Set) func(addrset.Range) string {
 			return fmt.Sprintf(" (the policy has it: %s)", in)
 		}
 		if in, is := ofCommands.Around(r); is {
-			return fmt.Sprintf(" (it is in with %s)", in)
+			return fmt.Sprintf(" (it is part of %s)", in)
 		}
 		return ""
 	}

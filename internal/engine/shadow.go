@@ -36,7 +36,7 @@ type Shadowing struct {
 type NoSectionError struct{ File string }
 
 func (e *NoSectionError) Error() string {
-	return e.File + " polices no section, so it would drop nothing\nhint: a policy decides at input, forward or output once it has such a section"
+	return e.File + " has no section input, forward or output, so it would drop nothing\nhint: add such a section"
 }
 
 // Shadow builds a policy so that it only counts, and says what it would have dropped
@@ -147,7 +147,7 @@ func (p *preparation) names() shadow.Names {
 	out := shadow.Names{Service: p.service()}
 	database, err := p.Sources.Countries()
 	if err != nil {
-		p.host.warn(fmt.Sprintf("the countries of sources are not known: %v", err))
+		p.host.warn(fmt.Sprintf("the countries of sources are unknown: %v", err))
 		return out
 	}
 	out.Country = func(a netip.Addr) (string, string) {

@@ -135,7 +135,7 @@ type TopAnswer struct {
 // nothing. What cannot be read is said in the look.
 func (h *Host) Top(ctx context.Context, q TopQuestion, seen func(*Top)) (*TopAnswer, error) {
 	if q.Every < LeastTop || q.Every > MostTop {
-		return nil, fmt.Errorf("%s is no time between two looks: at least %s, at most %s", q.Every, LeastTop, MostTop)
+		return nil, fmt.Errorf("%s is not a valid interval: at least %s, at most %s", q.Every, LeastTop, MostTop)
 	}
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*TopAnswer, error) { return h.Top(ctx, q, seen) })
@@ -219,11 +219,11 @@ func (t *looking) look(ctx context.Context) *Top {
 	case err != nil:
 		out.missing("the lines of the policy are not shown: %v", err)
 	case figures.Condition == apply.Nothing:
-		out.missing("lines of a policy are not shown: none of Sluice runs")
+		out.missing("lines of the policy are not shown: no policy of Sluice runs")
 	case len(t.meter.known.Runs.Counters) == 0:
-		out.missing("lines of the policy are not shown: it has them not counted")
+		out.missing("lines of the policy are not shown: the policy does not count them")
 	case figures.Condition == apply.Gone:
-		out.missing("lines of the policy are not shown: somebody took its rules away")
+		out.missing("lines of the policy are not shown: somebody removed its rules")
 	}
 	if err == nil {
 		out.Condition, out.Generation = figures.Condition, figures.Generation

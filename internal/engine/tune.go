@@ -30,7 +30,7 @@ const tableWindow = time.Second // for which refused packets are counted
 // says so itself, with its line.
 func (h *Host) PlanTable(ctx context.Context, w TableWish) (*TablePlan, error) {
 	if w.Expect > mostExpected || w.Max > 1<<28 || w.TimeWait > 30*86400 {
-		return nil, fmt.Errorf("more is asked of the connection table than can be: at most %d connections a second, %d entries and %d seconds", mostExpected, 1<<28, 30*86400)
+		return nil, fmt.Errorf("the connection table cannot be that large: at most %d connections a second, %d entries and %d seconds", mostExpected, 1<<28, 30*86400)
 	}
 	return inside(h, func(h *Host) (*TablePlan, error) {
 		if err := h.Policed(apply.TableNames); err != nil {
@@ -67,7 +67,7 @@ const mostExpected = 1_000_000 // connections a second
 // table comes to take.
 func (h *Host) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) {
 	if in.Confirm < 0 {
-		return nil, errors.New("a time before now is no time for a confirmation")
+		return nil, errors.New("the time for confirmation is negative")
 	}
 	return inside(h, func(h *Host) (*apply.Tuned, error) {
 		var entries, buckets uint64

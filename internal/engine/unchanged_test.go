@@ -90,7 +90,7 @@ func TestSum(t *testing.T) {
 	check("why figures are default ones", c, true)
 	model := nftables.DefaultCosts()
 	c.costs = costsOf(&model)
-	check("what was measured is what the figures that come with Sluice are", c, true)
+	check("what was measured equals the built-in figures", c, true)
 	model.Lookup.Interval.Of4096++
 	c.costs = costsOf(&model)
 	check("another figure", c, false)

@@ -38,10 +38,10 @@ func TestHinted(t *testing.T) {
 			"  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
 		{&apply.ClosedError{Cause: missing, Ports: []uint16{22}}, "the confirmed policy cannot be loaded: there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +
 			"  the host is closed, with ssh open at port 22\n  hint: apply a policy, or sluice rollback --netns customer7 to a generation of sluice history --netns customer7"},
-		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Running, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
+		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Running, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is no longer in the state directory\n" +
 			"  its rules run as they were loaded\n  the next boot loads it\n  hint: apply the policy again, which writes it again"},
-		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Foreign, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
-			"  rules of Sluice are loaded, and whether they are still its own cannot be told: sluice restore would close the host but for ssh\n  the next boot loads it\n  hint: apply the policy again, which writes it again"},
+		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Foreign, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is no longer in the state directory\n" +
+			"  rules of Sluice are loaded that may no longer be its own: sluice restore would close the host except for ssh\n  the next boot loads it\n  hint: apply the policy again, which writes it again"},
 		{&apply.RemedyError{Err: errors.New("eth9 is missing"), Remedy: apply.SyncOnceUp}, "eth9 is missing; sluice sync adds it once it is up"},
 		{&geo.InUseError{Err: &geo.UnreadableError{Err: errors.New("damaged")}}, "damaged\n  hint: run sluice geo update again, or remove the file to go back to the built-in data\n  hint: --force replaces what cannot be read"},
 		{&lists.StaleError{Err: &lists.SizeError{List: "x", Text: "none left"}, Copied: time.Unix(0, 0)}, "x: none left; using the copy of " + time.Unix(0, 0).Format(time.DateTime) +

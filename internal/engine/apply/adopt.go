@@ -39,9 +39,9 @@ func (a *Adopted) Text() string {
 	}
 	text := ""
 	if a.Entries == 1 {
-		text = "1 connection of this host that ran before is known to connection tracking"
+		text = "connection tracking knows 1 earlier connection of this host"
 	} else if a.Entries > 1 {
-		text = fmt.Sprintf("%d connections of this host that ran before are known to connection tracking", a.Entries)
+		text = fmt.Sprintf("connection tracking knows %d earlier connections of this host", a.Entries)
 	}
 	if a.Grace > 0 {
 		if text != "" {
@@ -49,7 +49,7 @@ func (a *Adopted) Text() string {
 		}
 		which := "through this host"
 		if a.Own {
-			which = "that ran before"
+			which = "from before"
 		}
 		text += fmt.Sprintf("connections %s have %s to send a packet; unknown connections are then refused", which, time.Duration(a.Grace*float64(time.Second)))
 	}
@@ -182,7 +182,7 @@ func (s *session) adoptConnections() error {
 	if s.noEntries {
 		return nil // there is a grace for them
 	}
-	s.note("connections of this host that run get no entries ahead: %v", err)
+	s.note("open connections of this host cannot get entries in advance: %v", err)
 	s.noEntries = true
 	return fmt.Errorf("%w: %w", backend.ErrChanged, err)
 }

@@ -175,7 +175,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	}
 	if o.Cut {
 		if out.Cut, err = s.cut(in.Program); err != nil {
-			s.note("flows that the policy refuses stay: %v", err)
+			s.note("flows that the policy refuses go on: %v", err)
 		}
 	}
 	if !out.Unchanged {
@@ -212,7 +212,7 @@ func (s *session) describe(out *Outcome) {
 type WaitingError struct{ Pending *Pending }
 
 func (e *WaitingError) Error() string {
-	return fmt.Sprintf("generation %d waits for a confirmation (%.0fs left)\n  nothing changed",
+	return fmt.Sprintf("generation %d waits for confirmation (%.0fs left)\n  nothing changed",
 		e.Pending.Generation, math.Ceil(e.Pending.Left().Seconds()))
 }
 
@@ -236,7 +236,7 @@ func (s *session) keepRunning(ctx context.Context, o Options, pending *Pending) 
 		return nil
 	}
 	if pending != nil {
-		s.note("generation %d runs already, and is confirmed by this", s.cur.Running)
+		s.note("generation %d runs already, and is confirmed now", s.cur.Running)
 	}
 	return s.confirm(ctx)
 }
@@ -442,7 +442,7 @@ func (s *session) confirm(ctx context.Context) error {
 	}
 	if pending != nil {
 		if kernelErr := s.Backend.Confirm(ctx); kernelErr != nil {
-			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, generationText(pending.Previous), pending.Left().Seconds())
+			return fmt.Errorf("%w\n  and the kernel does not accept it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, generationText(pending.Previous), pending.Left().Seconds())
 		}
 		noteKept(pending)
 		s.point("kept")
@@ -471,7 +471,7 @@ func (s *session) confirmRunning() error {
 	g.event(confirmed, s.By, s.now(), 0)
 	g.Trial = nil
 	if err := s.saveGeneration(g); err != nil {
-		s.note("the history lacks that generation %d was confirmed: %v", g.Number, err)
+		s.note("the history does not show that generation %d was confirmed: %v", g.Number, err)
 	}
 	return nil
 }

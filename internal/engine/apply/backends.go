@@ -135,7 +135,7 @@ func (s *session) emptyOthers(ctx context.Context) error {
 	for _, step := range steps {
 		s.point("before removal: " + step.Name)
 		if err := step.Take(ctx); err != nil {
-			return fmt.Errorf("take away what ran before: %s: %w", step.Name, err)
+			return fmt.Errorf("remove what ran before: %s: %w", step.Name, err)
 		}
 	}
 	return nil

@@ -95,7 +95,7 @@ func (in Banning) countries() (map[string]*bans.Country, error) {
 			continue
 		}
 		if in.Country == nil {
-			return nil, fmt.Errorf("what %s has is not known here", n.Country)
+			return nil, fmt.Errorf("the addresses of %s are unknown here", n.Country)
 		}
 		c, err := in.Country(n.Country)
 		if err != nil {

@@ -86,7 +86,7 @@ func (s *session) bringBack(ctx context.Context, c *commands, cause error) error
 		err = journal.Settle()
 	}
 	if err != nil {
-		return fmt.Errorf("%w\n  the kernel may hold a part of it, which the next command takes back: %w", cause, err)
+		return fmt.Errorf("%w\n  the kernel may hold part of it, which the next command undoes: %w", cause, err)
 	}
 	return fmt.Errorf("%w\n  nothing changed", cause)
 }
@@ -237,6 +237,6 @@ func (s *session) settleBanning(ctx context.Context) {
 		err = s.banJournal.Settle()
 	}
 	if err != nil {
-		s.note("bring in bans that a command left half done: %v", err)
+		s.note("finish bans that a command left half done: %v", err)
 	}
 }

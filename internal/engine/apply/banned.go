@@ -20,13 +20,13 @@ func (s *session) forgetBanned(c change) {
 	if p == nil {
 		var err error
 		if p, err = s.program(c.to); err != nil {
-			s.note("flows of banned addresses stay: %v", err)
+			s.note("flows of banned addresses go on: %v", err)
 			return
 		}
 	}
 	switch n, err := EndBanned(p); {
 	case err != nil:
-		s.note("flows of banned addresses stay: %v", err)
+		s.note("flows of banned addresses go on: %v", err)
 	case n == 1:
 		s.note("1 flow of a banned address ended")
 	case n > 1:

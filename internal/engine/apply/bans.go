@@ -68,7 +68,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		return nil, err
 	}
 	if n := len(list.Damaged); n > 0 {
-		h.note("damaged lines of the journal of bans, which count for nothing: %d", n)
+		h.note("damaged lines of the journal of bans were ignored: %d", n)
 	}
 	now := h.now()
 	s := h.session(st, cur)

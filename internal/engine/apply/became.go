@@ -38,7 +38,7 @@ func (s store) nothingBoots(sentence string) error {
 	if last == nil {
 		return remedied(ApplyOne, fmt.Errorf(sentence, "no policy was ever confirmed"))
 	}
-	why, out := "no policy is confirmed any more", RemedyError{Remedy: ApplyAgainOrGoBack}
+	why, out := "no policy is confirmed now", RemedyError{Remedy: ApplyAgainOrGoBack}
 	if gone := s.newest(removed); gone != nil {
 		why = "the policy was removed at " + gone.at.Local().Format(time.DateTime)
 	}
@@ -59,5 +59,5 @@ func (s store) lastExpired() string {
 	if since := s.newest(applied, refreshed, confirmed); since != nil && since.at.After(gone.at) {
 		return ""
 	}
-	return fmt.Sprintf("generation %d was taken back at %s, since nobody had confirmed it", gone.generation.Number, gone.at.Local().Format(time.DateTime))
+	return fmt.Sprintf("generation %d was rolled back at %s, since nobody had confirmed it", gone.generation.Number, gone.at.Local().Format(time.DateTime))
 }

@@ -150,7 +150,7 @@ func (s *session) change(ctx context.Context, c change) error {
 	}
 	j.took = s.now().Sub(j.Started)
 	if err := s.finish(j); err != nil {
-		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state, until when a boot loads %s", err, nameOf(j.To.Generation, j.To.Mark), s.bootOnDisk())
+		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state; until then a boot loads %s", err, nameOf(j.To.Generation, j.To.Mark), s.bootOnDisk())
 	}
 	return nil
 }
@@ -314,7 +314,7 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	s.passage = passageOf(have)
 	want, filled, err := s.withBans(ctx, c.artifact, have)
 	if err != nil {
-		return nil, fmt.Errorf("bring in the bans by command: %w", err)
+		return nil, fmt.Errorf("load the bans by command: %w", err)
 	}
 	steps, err := s.Backend.Steps(s.passing(want, have, c), have)
 	if err != nil {

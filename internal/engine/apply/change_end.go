@@ -116,11 +116,11 @@ func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	defer cancel()
 	s.point("going back")
 	if err := s.forget(ctx, j); err != nil {
-		return remedied(SeeKernel, fmt.Errorf("%w\n  going back failed too: %w", cause, err))
+		return remedied(SeeKernel, fmt.Errorf("%w\n  rolling back failed too: %w", cause, err))
 	}
 	before := nameOf(j.From.Generation, j.From.Mark)
 	if j.Unmarked {
-		before = "rules that bear no mark of a generation"
+		before = "rules without a mark of a generation"
 	}
 	return fmt.Errorf("%w\n  nothing changed: the kernel holds %s, as before", cause, before)
 }
@@ -141,7 +141,7 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 		// The old rules were not touched, whatever they are.
 		return s.drop(j)
 	case j.From.Mark == "" && j.Unmarked && (err != nil || from == nil):
-		return fmt.Errorf("what ran before bore no mark and is not in this state directory")
+		return fmt.Errorf("what ran before has no mark and is not in this state directory")
 	case j.From.Mark == "" && j.Unmarked:
 		// The generation that should have run is the best that is known.
 	case j.From.Mark == "":

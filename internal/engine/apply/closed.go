@@ -13,7 +13,7 @@ import (
 type ClosedRunsError struct{ Generation int }
 
 func (e *ClosedRunsError) Error() string {
-	return fmt.Sprintf("the closed policy runs (generation %d): the confirmed one could not be restored, and only ssh comes in", e.Generation)
+	return fmt.Sprintf("the closed policy runs (generation %d): the confirmed one could not be restored, and only ssh is allowed", e.Generation)
 }
 
 // closedProgram is what stands when the policy of the boot cannot be loaded:

@@ -161,7 +161,7 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	s.bansTrusted = s.bansFound != nil
 	filled := func(steps []backend.Step) []backend.Step {
 		if plan.End != nil {
-			steps = append(slices.Clip(steps), backend.Step{Purpose: backend.Sweep, Name: "flows that pass the rules by", Transaction: plan.End})
+			steps = append(slices.Clip(steps), backend.Step{Purpose: backend.Sweep, Name: "flows that bypass the rules", Transaction: plan.End})
 		}
 		if plan.Fill == nil {
 			return steps
@@ -233,7 +233,7 @@ func outOfForce(list *bans.List, store backend.BanStore, now time.Time) []string
 	if spared == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("bans by command that are not in force under this policy: %d, since its never-ban spares all that they ban", spared)}
+	return []string{fmt.Sprintf("bans by command that are not in force under this policy: %d, since its never-ban exempts all of their addresses", spared)}
 }
 
 // bansOutOfForce is outOfForce for a plan.
@@ -258,7 +258,7 @@ func (s *session) banned() (*bans.List, error) {
 		return nil, s.refuse(err)
 	}
 	if n := len(list.Damaged); n > 0 {
-		s.note("damaged lines of the journal of bans, which count for nothing: %d; the file is kept as %s.damaged", n, bans.File)
+		s.note("damaged lines of the journal of bans were ignored: %d; the file is kept as %s.damaged", n, bans.File)
 		if err := s.refuse(journal.Rewrite(list)); err != nil {
 			return nil, err
 		}
@@ -322,7 +322,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 		return nil, err
 	}
 	if n := len(list.Damaged); n > 0 {
-		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
+		s.note("damaged lines of the journal of bans were ignored: %d", n)
 	}
 	plan, err := store.Fill(ctx, wanted(list, store.Never(), s.now()), s.now())
 	if err != nil {
@@ -334,7 +334,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 }
 
 // errNoBans says why nothing can be banned by command now.
-var errNoBans = remedied(ApplyPolicing, errors.New("no policy runs that could ban anything"))
+var errNoBans = remedied(ApplyPolicing, errors.New("no policy runs, so nothing can be banned"))
 
 // running is what commands that ban need: the policy that runs, and that it
 // really does.
@@ -354,7 +354,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 		return nil, err
 	}
 	if mark != g.Mark {
-		return nil, remedied(RestoreConfirmed, fmt.Errorf("generation %d should run, but its rules are gone, so nothing can be banned", g.Number))
+		return nil, remedied(RestoreConfirmed, fmt.Errorf("generation %d should run, but somebody removed its rules, so nothing can be banned", g.Number))
 	}
 	c, err := s.commands(g)
 	if err != nil {
@@ -367,7 +367,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 		}
 	}
 	if !c.Room() {
-		return nil, remedied(ApplyAgainPolicing, fmt.Errorf("%s, which runs, has no place for bans by command: it has neither input nor forward nor output, or was compiled by an older sluice", g.Policy))
+		return nil, remedied(ApplyAgainPolicing, fmt.Errorf("%s, which runs, has no place for bans by command: it has neither input nor forward nor output, or an older sluice compiled it", g.Policy))
 	}
 	return c, nil
 }

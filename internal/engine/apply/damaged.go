@@ -33,7 +33,7 @@ func (e *UnreadableError) Text(restore string) string {
 	case e.Holds == Nothing:
 		text += "\n  no rules of Sluice are loaded"
 	default:
-		text += "\n  rules of Sluice are loaded, and whether they are still its own cannot be told: " + restore + " would close the host but for ssh"
+		text += "\n  rules of Sluice are loaded that may no longer be its own: " + restore + " would close the host except for ssh"
 	}
 	return text + "\n  the next boot " + e.Boots
 }
@@ -44,7 +44,7 @@ func (e *UnreadableError) Unwrap() error { return e.Cause }
 func withoutHint(err error) error {
 	var missing *MissingError
 	if errors.As(err, &missing) {
-		return errors.New("it is not in the state any more")
+		return errors.New("it is no longer in the state directory")
 	}
 	return err
 }
@@ -53,7 +53,7 @@ func withoutHint(err error) error {
 func (s *session) unreadable(ctx context.Context, have backend.State, cause error) *UnreadableError {
 	e := &UnreadableError{Generation: s.cur.Running, Cause: cause, Holds: Foreign, Boots: "loads " + generationText(s.cur.Boot)}
 	if _, _, err := s.artifact(s.cur.Boot); err != nil {
-		e.Boots = "closes the host but for ssh"
+		e.Boots = "closes the host except for ssh"
 	}
 	switch {
 	case have != nil && have.Empty():

@@ -93,7 +93,7 @@ func (h *Host) Exceptions() ([]Exception, error) {
 	s := store{dir: h.Dir}
 	var damaged *DamagedError
 	if err := s.readJSON(exceptionsFile, &exceptionsOnDisk{}); errors.As(err, &damaged) {
-		h.note("%v: whom commands let in is not known any more, nor what they put into sets: they let in nobody", damaged)
+		h.note("%v: the exceptions by command, and what commands added to sets, are lost and no longer in force", damaged)
 	}
 	return s.exceptions(h.now())
 }
@@ -116,7 +116,7 @@ func (s *session) except(in *Excepting) (back func(), err error) {
 	}
 	return func() {
 		if err := s.saveExceptions(now); err != nil {
-			s.note("the exceptions that were to hold are still written down: %v", err)
+			s.note("the exceptions are still recorded: %v", err)
 		}
 	}, nil
 }
@@ -146,9 +146,9 @@ func (s *session) refuseLifted(g *Generation, o Options) error {
 		switch {
 		case holds(e):
 		case e.Set != "":
-			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d has %s in set %s, from which a command has removed it since, and would as long as it is on trial\n  nothing changed", g.Number, e.What, e.Set))
+			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d has %s in set %s, from which a command has since removed it, and would as long as it is on trial\n  nothing changed", g.Number, e.What, e.Set))
 		default:
-			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d lets in %s by a command that was lifted since, and would as long as it is on trial\n  nothing changed", g.Number, e.What))
+			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d allows %s by an exception that was lifted since, and would as long as it is on trial\n  nothing changed", g.Number, e.What))
 		}
 	}
 	return nil
@@ -164,13 +164,13 @@ type ExceptionDrift struct {
 func (d ExceptionDrift) String() string {
 	switch {
 	case d.Set != "" && d.Lifted:
-		return d.Text() + " by the rules, and by no command any more"
+		return d.Text() + " by the rules, but no longer by command"
 	case d.Set != "":
-		return d.Text() + " by command, and not by the rules"
+		return d.Text() + " by command, but not by the rules"
 	case d.Lifted:
-		return d.Text() + " is let in by the rules, and by no command any more"
+		return d.Text() + " is still allowed by the rules, but no longer by command"
 	}
-	return d.Text() + " is let in by command, and not by the rules"
+	return d.Text() + " is allowed by command, but not by the rules"
 }
 
 // ExceptionDrift is how the exceptions of the generation that runs differ from those that

@@ -33,7 +33,7 @@ func (s *session) afresh(f *host.Facts, sets []backend.FollowedSet, last map[str
 		err = f.ReadPeers(s.Session)
 	}
 	if err != nil {
-		s.note("who is exempt from bans by limits stays so, since it cannot be read who is now: %v", err)
+		s.note("exemptions from bans by limits stay as they are, since the current ones cannot be read: %v", err)
 		return last
 	}
 	out := maps.Clone(last)

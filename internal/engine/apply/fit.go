@@ -38,7 +38,7 @@ func (s *session) toLoad(ctx context.Context, n int) (change, error) {
 
 // leftOut says what is missing.
 func (f *Fitted) leftOut() error {
-	return remedied(SyncOnceUp, fmt.Errorf("left out, since there is no such interface yet: %s", strings.Join(f.Missing, ", ")))
+	return remedied(SyncOnceUp, fmt.Errorf("left out, since the interface does not exist yet: %s", strings.Join(f.Missing, ", ")))
 }
 
 // holdAs writes down what of a generation the kernel was given.

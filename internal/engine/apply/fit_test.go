@@ -129,7 +129,7 @@ func TestMissingInterfaceKeepsLayout(t *testing.T) {
 	before.addVM()
 	before.must(command{Op: "apply", Policy: "a wide early"})
 	if !laidOut(before) {
-		t.Fatal("the set is one interval set by the figures that come with Sluice, too")
+		t.Fatal("the set is one interval set by the built-in figures, too")
 	}
 	before.must(command{Op: "apply", Policy: "a wide early", Dear: true})
 	if laidOut(before) {

@@ -131,7 +131,7 @@ func (e *ManagedError) Error() string {
 }
 
 // ErrUnmanaged says that the host is of no fleet.
-var ErrUnmanaged = errors.New("this host is of no fleet")
+var ErrUnmanaged = errors.New("this host is in no fleet")
 
 // MayApply says whether a policy file, "" being one of no name, may be applied by hand: on a host of a fleet, one of
 // the fleet's own, or any once somebody detaches it, with an undo for when the policy is

@@ -181,7 +181,7 @@ func (s *session) fleetChange(c *commands, in FleetBanning, held *heldBans, now 
 		}
 		if !known && count >= bounds.Most {
 			if held.prune(now); len(held.fleet)-len(lift)+len(add) >= bounds.Most {
-				refuse(b, fmt.Sprintf("this host has %d bans of the fleet, and may have no more", bounds.Most))
+				refuse(b, fmt.Sprintf("this host has %d bans of the fleet, which is the most allowed", bounds.Most))
 				continue
 			}
 			count = len(held.fleet) - len(lift) + len(add)

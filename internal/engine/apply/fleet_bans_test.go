@@ -220,7 +220,7 @@ func TestFleetBansRefused(t *testing.T) {
 		return strings.Join(all, "; ")
 	}
 	out := l.fleet(k, FleetBanning{Bounds: bounds(2), Ban: fleetBans(t, "a 192.0.2.1 30m, b 192.0.2.2 2h, c 127.0.0.1 1m, d 192.0.2.4 1m, e 192.0.2.5 1m, f 192.0.2.6 -1m")})
-	if want := "b: too long; c: it is this host's own address; e: this host has 2 bans of the fleet, and may have no more"; refused(out) != want {
+	if want := "b: too long; c: it is this host's own address; e: this host has 2 bans of the fleet, which is the most allowed"; refused(out) != want {
 		t.Errorf("%q, want %q", refused(out), want)
 	}
 	l.stand("192.0.2.1 fleet a, 192.0.2.4 fleet d")

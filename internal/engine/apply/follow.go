@@ -98,7 +98,7 @@ func (s store) followed() (*followed, error) {
 // the next one may need it.
 func (s *session) settleFollowed(a backend.Artifact, mark string) {
 	if err := s.keepFollowed(a, mark); err != nil {
-		s.note("what sets that follow the host hold is not written down: %v", err)
+		s.note("the contents of sets that follow the host are not recorded: %v", err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *session) holding(a backend.Artifact, load bool) backend.Artifact {
 	last := s.lastHeld(with)
 	f, err := s.sides()
 	if err != nil {
-		s.note("what the host is now cannot be read, so the last that is known of it is loaded: %v", err)
+		s.note("the state of the host cannot be read, so the last known one is loaded: %v", err)
 		return with.Holding(last)
 	}
 	if load {

@@ -131,7 +131,7 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 		}
 	case r.Named != "":
 		if name := renamed(r.Named, then, now); name != "" {
-			out = append(out, "the interface "+r.Named+", which the policy names, is called "+name+" now")
+			out = append(out, "the interface "+r.Named+", which the policy names, is now called "+name)
 		}
 	case r.NoBridge:
 		for _, i := range now.Interfaces {

@@ -100,7 +100,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	edit := follower.Follow(f.Sets, have, now)
 	if edit != nil {
 		if err := edit.Take(ctx); err != nil {
-			return nil, fmt.Errorf("bring in what the host is now: %w", err)
+			return nil, fmt.Errorf("update the rules for the host: %w", err)
 		}
 	}
 	out.Moves = append(out.Moves, f.moves(now)...)
@@ -108,12 +108,12 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 		return out, nil
 	}
 	if err := f.turn(ctx, follower); err != nil {
-		return nil, fmt.Errorf("bring in what the host is now: %w", err)
+		return nil, fmt.Errorf("update the rules for the host: %w", err)
 	}
 	s.point("synced")
 	s.stayReading(since, "", "")
 	if len(out.Moves) == 0 {
-		s.note("sets that follow the host held something else, and are fixed")
+		s.note("sets that follow the host had drifted, and are fixed")
 		return out, nil
 	}
 	at := s.now()

@@ -14,7 +14,7 @@ func TestForgedMarks(t *testing.T) {
 		l.must(command{Op: "apply", Policy: "a"})
 		l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 		l.ns.Nft("add chain inet sluice_generation confirmed")
-		if out := l.must(command{Op: "settle"}); !strings.Contains(out, "generation 2, which is kept, is written now as confirmed") {
+		if out := l.must(command{Op: "settle"}); !strings.Contains(out, "the confirmation of generation 2 is written now") {
 			t.Errorf("nothing says that it is confirmed: %s", out)
 		}
 		if s := l.status(); s.Pending != nil || s.Boot != 2 || !s.Fine() {

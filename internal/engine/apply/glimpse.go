@@ -41,7 +41,7 @@ func (h *Host) Glimpse(ctx context.Context) (*Glimpse, error) {
 	defer s.close()
 	now := s.instantNow()
 	if now == nil {
-		return nil, errors.New("the kernel gives no number of the ruleset")
+		return nil, errors.New("the kernel gives no generation number of the ruleset")
 	}
 	out := &Glimpse{Number: now.Number}
 	if s.cur.Running == 0 || s.cur.BootID != bootID() {

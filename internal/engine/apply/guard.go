@@ -49,9 +49,9 @@ func (l LockedOut) String() string {
 	case !l.SSHClient.carries():
 		return fmt.Sprintf("this policy locks out %s, who is logged in: a new connection to %s is refused by %s", l.SSHClient.Remote.Addr(), l.SSHClient.Local, l.By)
 	case o.Unknown != "":
-		return fmt.Sprintf("it cannot be told whether this policy locks out %s, who is logged in through %s: %s", o.Peer, o.Tunnel, o.Unknown)
+		return fmt.Sprintf("cannot determine whether this policy locks out %s, who is logged in through %s: %s", o.Peer, o.Tunnel, o.Unknown)
 	case l.By == "":
-		return fmt.Sprintf("it cannot be told whether this policy locks out %s, who is logged in through %s, when no state is left of the tunnel: whether %s is let through depends on: %s", o.Peer, o.Tunnel, o.Packets(), l.Why)
+		return fmt.Sprintf("cannot determine whether this policy locks out %s, who is logged in through %s, when no state is left of the tunnel: whether %s is let through depends on: %s", o.Peer, o.Tunnel, o.Packets(), l.Why)
 	}
 	return fmt.Sprintf("this policy locks out %s, who is logged in through %s, when no state is left of the tunnel: %s is refused by %s", o.Peer, o.Tunnel, o.Packets(), l.By)
 }
@@ -114,7 +114,7 @@ func (h *Host) guard(p *program.Program, peers []SSHClient) error {
 			locked = append(locked, LockedOut{SSHClient: peer, Why: strings.Join(r.Doubts, "; ")})
 		case !r.Certain:
 			told[key] = true
-			h.note("it cannot be told whether %s could log in again at %s; it depends on: %s",
+			h.note("cannot determine whether %s could log in again at %s; it depends on: %s",
 				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
 		case r.Verdict != program.Accept:
 			told[key] = true
@@ -157,7 +157,7 @@ func judgeFrom(p *program.Program, first packet.Packet, way reach.Way) (r reach.
 	if back := reach.Evaluate(p, answerTo(r.Packet), other); back.Verdict != program.Accept || !back.Certain {
 		back.Doubts = append(back.Doubts, r.Doubts...)
 		back.Certain = back.Certain && r.Certain
-		return back, ", which its answers meet, since they are not tracked"
+		return back, ", which evaluates its replies, since they are not tracked"
 	}
 	return r, ""
 }
@@ -243,7 +243,7 @@ func (h *Host) admitClients(p *program.Program, peers []SSHClient, o *Options) e
 		o.lockOut = fmt.Errorf("this policy locks out %s, for good", locked.names())
 	default:
 		o.Confirm = forcedConfirm
-		o.lockOut = remedied(KeepForced, fmt.Errorf("this policy locks out %s, so it goes back in %.0fs unless it is confirmed", locked.names(), forcedConfirm.Seconds()))
+		o.lockOut = remedied(KeepForced, fmt.Errorf("this policy locks out %s, so it is rolled back in %.0fs unless it is confirmed", locked.names(), forcedConfirm.Seconds()))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestGuardAsksForTheAnswer(t *testing.T) {
 		if errors.As(err, &lock) != test.locked {
 			t.Errorf("%s: %v", name, err)
 		}
-		if test.locked && (err == nil || !strings.Contains(err.Error(), "refused by the default of output (drop), which its answers meet")) {
+		if test.locked && (err == nil || !strings.Contains(err.Error(), "refused by the default of output (drop), which evaluates its replies")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestGuardOfOuterFlows(t *testing.T) {
 		esp := with(func(o *host.OuterFlow) {
 			o.Protocol, o.Remote, o.Local = 50, netip.AddrPortFrom(remote, 0), netip.AddrPortFrom(local, 0)
 		})
-		const locks, doubts = "this policy locks out 10.8.0.2, who is logged in through wg0", "it cannot be told whether this policy locks out 10.8.0.2, who is logged in through "
+		const locks, doubts = "this policy locks out 10.8.0.2, who is logged in through wg0", "cannot determine whether this policy locks out 10.8.0.2, who is logged in through "
 		for _, test := range []struct {
 			name    string
 			in, out []program.Rule

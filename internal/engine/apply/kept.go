@@ -237,7 +237,7 @@ func (s *session) stamps() []stamp {
 }
 
 // errNotQuick says that more is to be done than to edit single addresses.
-var errNotQuick = errors.New("not single addresses alone")
+var errNotQuick = errors.New("not only single addresses")
 
 // quick does requests of single addresses together. Where it is false, none was done.
 func (k *Keeper) quick(ctx context.Context, group []Asked, out []Answered) bool {

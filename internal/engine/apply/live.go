@@ -30,7 +30,7 @@ type LiveFlow struct {
 func (f LiveFlow) String() string {
 	text := fmt.Sprintf("%s %s to %s: ", f.Protocol, f.From, f.To)
 	if f.Cut {
-		return text + "cut, since an end of it is banned"
+		return text + "cut, since one end is banned"
 	}
 	return text + "would not be allowed again, by " + f.By
 }

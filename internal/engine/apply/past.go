@@ -31,7 +31,7 @@ func (h *Host) PastBans() ([]PastBan, error) {
 		return nil, err
 	}
 	if damaged {
-		h.note("a part of what is known of past bans is damaged, and left out")
+		h.note("part of the record of past bans is damaged, and left out")
 	}
 	for _, p := range list {
 		out = append(out, PastBan{p.Name(), p.By, p.Reason, p.Since, p.Until, p.Ended, p.Lifted, p.Lifter})

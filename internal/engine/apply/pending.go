@@ -71,7 +71,7 @@ type LateError struct {
 
 func (e *LateError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("the time for a confirmation of generation %d is over, and going back to %s fails: %v", e.Pending.Generation, generationText(e.Pending.Previous), e.Err)
+		return fmt.Sprintf("generation %d was not confirmed in time, and going back to %s fails: %v", e.Pending.Generation, generationText(e.Pending.Previous), e.Err)
 	}
 	if e.Going {
 		return fmt.Sprintf("too late: generation %d was not confirmed in time: going back to %s", e.Pending.Generation, generationText(e.Pending.Previous))
@@ -104,7 +104,7 @@ func (s *session) settlePending(ctx context.Context) {
 		return
 	}
 	if err := s.armAgain(&armed); err != nil {
-		s.note("the watcher of generation %d is gone, and another one cannot be started: %v; the first command after the end of the time goes back", p.Generation, err)
+		s.note("the watcher of generation %d is gone, and another cannot be started: %v; the first command after the time is up rolls back", p.Generation, err)
 	}
 	s.cur.Pending = &armed
 	if err := s.saveCurrent(s.cur); err != nil {
@@ -113,7 +113,7 @@ func (s *session) settlePending(ctx context.Context) {
 }
 
 // errNothingPending is for a confirm without anything to confirm.
-var errNothingPending = errors.New("no policy waits for a confirmation")
+var errNothingPending = errors.New("no policy waits for confirmation")
 
 // pendingOf finds what the watcher with this token watches, in settings that were
 // tuned, in a change under way or in the state; nil when there is nothing left to watch. The journal is

@@ -136,7 +136,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		}
 		out.Times = expected(out, read)
 		if out.Ends, err = endedFlows(in.Program); err != nil {
-			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+s.words(err))
+			out.Notes = append(out.Notes, "the flows that the bans end are unknown: "+s.words(err))
 		}
 	} else {
 		out.Added = out.Added.None()

@@ -25,7 +25,7 @@ type Proof struct {
 type DisprovedError struct{ Proof *Proof }
 
 func (e *DisprovedError) Error() string {
-	return fmt.Sprintf("what was loaded does not mean what the policy says: %d differences", len(e.Proof.Differences)) +
+	return fmt.Sprintf("the loaded rules do not do what the policy says: %d differences", len(e.Proof.Differences)) +
 		shown(e.Proof.Differences, func(d verify.Difference) string {
 			return fmt.Sprintf("%s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Expected.Verdict, d.Expected.By, d.Kernel.Verdict, d.Kernel.By)
 		})
@@ -89,7 +89,7 @@ func (s *session) proof(ctx context.Context, lifter backend.Lifter, expected *pr
 	// It runs in the middle of a change, which a fault of the reader must not end.
 	defer func() {
 		if fault := recover(); fault != nil {
-			out, err = nil, fmt.Errorf("a fault of the reader of rules: %v", fault)
+			out, err = nil, fmt.Errorf("a bug in reading the rules back: %v", fault)
 		}
 	}()
 	lifted, err := lifter.Lift(have)
@@ -182,7 +182,7 @@ type Verified struct {
 }
 
 // errNoReader is for backends whose state cannot be read as a program.
-var errNoReader = errors.New("this backend cannot say what the kernel's rules mean")
+var errNoReader = errors.New("this backend cannot interpret the kernel's rules")
 
 // errNothingRuns is for a proof of nothing.
 var errNothingRuns = remedied(NamePolicy, errors.New("no policy runs"))
@@ -197,7 +197,7 @@ func (s *session) nothingToProve(ctx context.Context) error {
 	if err != nil || mark == "" && empty {
 		return cmp.Or(err, errNothingRuns)
 	}
-	return remedied(NamePolicyOrReplace, fmt.Errorf("the loaded rules are Sluice's, but this state does not know them (%s), so there is nothing to hold them against", cmp.Or(mark, "without a mark")))
+	return remedied(NamePolicyOrReplace, fmt.Errorf("rules of Sluice are loaded that this state directory does not know (%s), so there is nothing to compare them with", cmp.Or(mark, "without a mark")))
 }
 
 // Verify proves that the kernel does with every packet what a policy means: that of

@@ -23,7 +23,7 @@ func TestDisprovedGoesBack(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
 	out, err := l.run(command{Op: "apply", Policy: "b", Expected: "c"})
-	if err == nil || !strings.Contains(out, "does not mean what the policy says") || !strings.Contains(out, ":7003") {
+	if err == nil || !strings.Contains(out, "do not do what the policy says") || !strings.Contains(out, ":7003") {
 		t.Errorf("b that should have been c: %v %s", err, out)
 	}
 	l.wantHolds("a")

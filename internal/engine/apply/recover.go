@@ -98,10 +98,10 @@ func (s store) recovered(cause error) *current {
 	case unreadable != nil:
 		return lost("the confirmed policy may be the one that cannot be read: %v", unreadable)
 	case boot == nil || boot.Confirmed.IsZero():
-		return lost("no generation that is left was ever confirmed")
+		return lost("no remaining generation was ever confirmed")
 	case went.After(came):
 		// What goes and what comes in its place have the same time.
-		return lost("what came after the generations that are left is not known")
+		return lost("what came after the remaining generations is unknown")
 	}
 	c.Boot = boot.Number
 	return c
@@ -118,9 +118,9 @@ func latest(a, b time.Time) time.Time {
 func (c *current) whole() error {
 	switch {
 	case c.Next < 1, c.Boot < 0, c.Running < 0, c.Boot >= c.Next, c.Running >= c.Next:
-		return errors.New("its numbers of generations cannot be")
+		return errors.New("its generation numbers are invalid")
 	case c.Pending != nil && (c.Pending.Generation < 1 || c.Pending.Generation >= c.Next || c.Pending.Previous < 0):
-		return errors.New("its numbers of a generation that waits cannot be")
+		return errors.New("its numbers of the pending generation are invalid")
 	}
 	return nil
 }
@@ -171,9 +171,9 @@ func (s *session) tellRecovered() {
 	if s.cur.cause == nil {
 		return
 	}
-	found := "no policy is loaded at boot until one is confirmed: the host is closed then, but for ssh"
+	found := "no policy is loaded at boot until one is confirmed: the host is then closed except for ssh"
 	if s.cur.Boot != 0 {
-		found = fmt.Sprintf("from the generations it is known again: generation %d is loaded at boot", s.cur.Boot)
+		found = fmt.Sprintf("it was recovered from the generations: generation %d is loaded at boot", s.cur.Boot)
 	}
 	s.note("the record of what runs was lost: %v; %s", s.cur.cause, found)
 	path := filepath.Join(s.dir, currentFile)

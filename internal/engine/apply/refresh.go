@@ -36,9 +36,9 @@ func (in *Refreshing) event() string {
 // refused says what waits for a confirmation too.
 func (in *Refreshing) refused() string {
 	if in.Excepting != nil {
-		return "nobody is let in or out by command, and no set is edited"
+		return "no exception or set can be changed by command"
 	}
-	return "no list is refreshed"
+	return "no list can be refreshed"
 }
 
 // Refreshed is what came, or would come, of it.
@@ -107,7 +107,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, remedied(again, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
 	}
 	if p := s.cur.Pending; p != nil {
-		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for confirmation, until when %s\n  nothing changed", p.Generation, in.refused()))
+		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for confirmation: until then %s\n  nothing changed", p.Generation, in.refused()))
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {

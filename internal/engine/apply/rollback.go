@@ -63,7 +63,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 	case err != nil:
 		return err
 	case c.to.Closed:
-		return remedied(SeeOthers, fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded and nobody applied: no one goes back to it\n  nothing changed", n))
+		return remedied(SeeOthers, fmt.Errorf("generation %d is the closed policy, which a failed restore loaded: you cannot go back to it\n  nothing changed", n))
 	}
 	if err := s.refuseLifted(c.to, o); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 	case err == nil:
 		err = s.admitClients(p, peers, &o)
 	case o.Force:
-		s.note("it cannot be told whether this locks you out: %v", err)
+		s.note("cannot determine whether this locks you out: %v", err)
 		err = nil
 	default:
 		err = remedied(ForceBack, err)
@@ -99,7 +99,7 @@ func (s *session) appliedBefore() (int, error) {
 		g, err := s.generation(n)
 		switch {
 		case n == 0 && s.cur.Running == 0 && s.newest(confirmed) != nil:
-			return 0, s.nothingBoots("nothing runs that could be gone back from: %s")
+			return 0, s.nothingBoots("nothing runs to go back from: %s")
 		case n == 0:
 			return 0, errNothingBefore
 		case n != s.cur.Running && err != nil:
@@ -109,7 +109,7 @@ func (s *session) appliedBefore() (int, error) {
 		case n != s.cur.Running && !g.Closed:
 			return n, nil
 		case n != s.cur.Running:
-			s.note("generation %d is the closed policy, which nobody applied: it is passed over", n)
+			s.note("generation %d is the closed policy, which nobody applied: it is skipped", n)
 		}
 		if g.Previous >= n {
 			return 0, &DamagedError{filepath.Join(s.dir, generationName(n)), errors.New("what ran before it cannot be")}
@@ -130,7 +130,7 @@ func (s *session) lostBefore(n int, cause error) error {
 		}
 	}
 	if isMissing(cause) {
-		cause = errors.New("it is not in the state any more")
+		cause = errors.New("it is no longer in the state directory")
 	}
 	out.Err = fmt.Errorf("generation %d, which ran before, cannot be read: %w\n  nothing changed", n, cause)
 	return &out

@@ -78,7 +78,7 @@ func (s *session) keepSources(in Input) {
 		}
 	}
 	if err != nil {
-		s.note("generation %d is told to be of the files before: %v", s.cur.Running, err)
+		s.note("the new files of generation %d are not recorded: %v", s.cur.Running, err)
 	}
 }
 

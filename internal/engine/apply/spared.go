@@ -70,12 +70,12 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	}
 	peers, err := clients(all.Contains)
 	if err != nil {
-		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
+		return nil, fmt.Errorf("find out who is logged in over ssh: %w", err)
 	}
 	out.peers = append(out.peers, peers...)
 	if s.around == nil || s.around.tunnels {
 		if out.outer, err = host.OuterFlowsOf(all.Contains, s.Session); err != nil {
-			return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
+			return nil, fmt.Errorf("find out who is logged in through tunnels: %w", err)
 		}
 	}
 	// What is never banned cannot be cut off either.
@@ -172,7 +172,7 @@ func (s *spared) reason(all addrset.Set) string {
 			return f.what
 		}
 	}
-	return "never-ban of the policy spares it"
+	return "never-ban of the policy exempts it"
 }
 
 // parts says which part of a ban is spared though the rest is banned, "" where
@@ -190,7 +190,7 @@ func (s *spared) parts(b bans.Ban) string {
 		}
 		words = append(words, spared.String())
 	}
-	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", b.Name(), english.List(words))
+	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are exempt", b.Name(), english.List(words))
 }
 
 // notesOf is what to say of bans that are no refusal.
@@ -214,12 +214,12 @@ func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
 func (s *session) letIn(all addrset.Set) []string {
 	hold, err := s.exceptions(s.now())
 	if err != nil {
-		return []string{fmt.Sprintf("whom commands let in over bans is not known: %v", err)}
+		return []string{fmt.Sprintf("exceptions by command over bans are unknown: %v", err)}
 	}
 	var out []string
 	for _, e := range hold {
 		if what, err := addrset.ParseRange(e.What); err == nil && e.OverBan && all.Overlaps(addrset.Of(what)) {
-			out = append(out, fmt.Sprintf("%s is let in to %s by command, which goes on", e.What, e.To()))
+			out = append(out, fmt.Sprintf("%s has an exception by command for %s, which stays in force", e.What, e.To()))
 		}
 	}
 	return out

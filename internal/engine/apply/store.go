@@ -317,7 +317,7 @@ func (s store) blob(id string) ([]byte, error) {
 		return nil, &DamagedError{path, err}
 	}
 	if blobID(data) != id {
-		return nil, &DamagedError{path, errors.New("its contents do not have the hash in its name")}
+		return nil, &DamagedError{path, errors.New("its contents do not match the hash in its name")}
 	}
 	return data, nil
 }

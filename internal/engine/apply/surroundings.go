@@ -62,15 +62,15 @@ func EffectText(e ruleset.Effect) string {
 	case ruleset.Forwards:
 		return "may send packets past every chain of this policy"
 	case ruleset.Offloads:
-		return "may hand flows to a flowtable, where neither this policy nor a later ban is asked"
+		return "may offload flows to a flowtable, which bypasses this policy and later bans"
 	case ruleset.Expects:
-		return "may have connections expected, which the rules of this policy are asked about"
+		return "may add expected connections, which the rules of this policy then evaluate"
 	case ruleset.Helps:
-		return "may set connection tracking helpers; what they expect is asked by the rules of this policy"
+		return "may set connection tracking helpers; the rules of this policy evaluate what they expect"
 	case ruleset.Times:
 		return "may change how long tracked connections live"
 	}
-	return "may do what is not known here"
+	return "may do something unknown"
 }
 
 // AttachedText says where something is attached beside rules, and what it may do.
@@ -88,7 +88,7 @@ func AttachedText(t attached.Thing) string {
 	case attached.TCX, attached.Netkit:
 		return fmt.Sprintf("%s program %s at %s is not ours and may send packets past every chain of this policy", t.Kind, named, place)
 	case attached.IPVS:
-		return fmt.Sprintf("IPVS has the service %s: what input lets in for it goes on by output, and forward is not asked", named)
+		return fmt.Sprintf("IPVS has the service %s: what input allows for it leaves by output, bypassing forward", named)
 	case attached.Netfilter:
 		text := fmt.Sprintf("BPF program %s at netfilter hook %s (%s, priority %d) is not ours and may drop what this policy allows",
 			named, t.Hook, t.Family, t.Priority)
@@ -98,7 +98,7 @@ func AttachedText(t attached.Thing) string {
 		return text
 	case attached.Function:
 	}
-	return fmt.Sprintf("a kernel module is at netfilter hook %s (%s, priority %d): %s; what it does cannot be told", t.Hook, t.Family, t.Priority, named)
+	return fmt.Sprintf("a kernel module is at netfilter hook %s (%s, priority %d): %s; what it does is unknown", t.Hook, t.Family, t.Priority, named)
 }
 
 func maker(c host.ForeignChain) string {

@@ -43,7 +43,7 @@ func (s *session) armTimer(p *Pending) (unit string, err error) {
 func timerArguments(unit string, after time.Duration, command []string) []string {
 	return append([]string{
 		"--quiet", "--collect", "--unit=" + unit,
-		"--description=Sluice: go back unless the policy is confirmed",
+		"--description=Sluice: roll back unless the policy is confirmed",
 		fmt.Sprintf("--on-active=%dms", max(1, after.Milliseconds())),
 		"--timer-property=AccuracySec=100ms",
 		"--service-type=exec",

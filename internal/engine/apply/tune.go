@@ -124,11 +124,11 @@ func (s Setting) fit() error {
 			continue
 		}
 		if n, err := strconv.ParseUint(s.Value, 10, 64); err != nil || n < t.least || n > t.most {
-			return fmt.Errorf("%q is no value for %s: a number from %d to %d", s.Value, s.Name, t.least, t.most)
+			return fmt.Errorf("%q is not a value for %s: use a number from %d to %d", s.Value, s.Name, t.least, t.most)
 		}
 		return nil
 	}
-	return fmt.Errorf("%q is no setting that is tuned", s.Name)
+	return fmt.Errorf("%q is not a setting that can be tuned", s.Name)
 }
 
 // Tuning says what commands have set here.
@@ -176,7 +176,7 @@ func (s store) policed(running int, names ...string) error {
 // Tune sets settings and remembers what they were. Where one cannot be set, none is.
 func (h *Host) Tune(ctx context.Context, in Tuning) (*Tuned, error) {
 	if in.For == "" || len(in.Settings) == 0 && !in.Persist {
-		return nil, errors.New("nothing is named that is to be set")
+		return nil, errors.New("no setting is given")
 	}
 	for _, c := range in.Settings {
 		if err := c.fit(); err != nil {
@@ -184,7 +184,7 @@ func (h *Host) Tune(ctx context.Context, in Tuning) (*Tuned, error) {
 		}
 	}
 	if in.Persist && h.etc == "" && !inFirstNamespace() {
-		return nil, errors.New("what the next boots set is of the first network namespace alone")
+		return nil, errors.New("settings at boot are for the first network namespace only")
 	}
 	s, _, err := h.open(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func (h *Host) Tune(ctx context.Context, in Tuning) (*Tuned, error) {
 		return nil, err
 	}
 	if k.Pending != nil {
-		return nil, remedied(ConfirmFirst, errors.New("settings that were tuned before wait for their confirmation"))
+		return nil, remedied(ConfirmFirst, errors.New("earlier tuned settings wait for confirmation"))
 	}
 	if err := s.policed(s.cur.Running, in.names()...); err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func onTrial(t TunedSetting) bool { return t.Before != "" }
 func (s *session) setTuned(k *tuning, in Tuning) error {
 	if k.Pending != nil {
 		if err := s.arm(k.Pending); err != nil {
-			return fmt.Errorf("start what takes the settings back unless they are confirmed: %w", err)
+			return fmt.Errorf("start the watcher that restores the settings unless they are confirmed: %w", err)
 		}
 		if err := s.saveTuning(k); err != nil {
 			return err
@@ -338,7 +338,7 @@ func (s *session) keepTuned(k *tuning) error {
 	s.point("kept")
 	err := s.persist(k)
 	if err != nil {
-		err = fmt.Errorf("the settings are kept, and not for the next boot: %w", err)
+		err = fmt.Errorf("the settings are kept, but not for the next boot: %w", err)
 	}
 	k.Persist = ""
 	return errors.Join(err, s.saveTuning(k))

@@ -46,7 +46,7 @@ func (s *session) putBack(t *TunedSetting, value string, failed *error) bool {
 	case isMissing(err):
 		return true // it went with its module
 	case err == nil && have != t.New && have != value && t.Before == "":
-		s.note("%s is %s, which somebody else has set: it is left", t.Name, have)
+		s.note("%s is %s, which somebody else has set: it stays", t.Name, have)
 		return true
 	case err == nil && have != value:
 		err = sysctl.Write(t.Name, value)
@@ -144,26 +144,26 @@ func (s *session) settleTuned() {
 		untried(k.Settings)
 		err = s.saveTuning(k)
 	case k.Unset:
-		s.note("a command that set settings was interrupted: they go back")
+		s.note("a command that changed settings was interrupted: restoring the old values")
 		err = s.untry(k)
 	case p == nil && (slices.ContainsFunc(k.Settings, onTrial) || k.Persist != ""):
 		err = s.keepTuned(k) // all of them were set
 	case p == nil:
 	case p.Left() == 0:
-		s.shout("the settings that were tuned were not confirmed in time: they go back")
+		s.shout("the tuned settings were not confirmed in time: restoring the old values")
 		s.tunedLate = true
 		err = s.untry(k)
 	default:
 		if armed := *p; !s.watched(&armed) {
 			if err := s.armAgain(&armed); err != nil {
-				s.note("the watcher of the settings that were tuned is gone, and another one cannot be started: %v; the first command after the end of the time takes them back", err)
+				s.note("the watcher of the tuned settings is gone, and another cannot be started: %v; the first command after the time is up restores the old values", err)
 			}
 			k.Pending = &armed
 			err = s.saveTuning(k)
 		}
 	}
 	if err != nil {
-		s.note("settings that were tuned do not go back: %v", err)
+		s.note("the old values of tuned settings cannot be restored: %v", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func untried(list []TunedSetting) {
 }
 
 // errTunedLate is for a confirmation that comes after the end of the time.
-var errTunedLate = errors.New("too late: the settings that were tuned were not confirmed in time, and are what they were before")
+var errTunedLate = errors.New("too late: the tuned settings were not confirmed in time, and have their old values again")
 
 // confirmTuned keeps settings that wait for a confirmation; alone says that nothing else does.
 func (s *session) confirmTuned() (alone bool, err error) {
@@ -198,7 +198,7 @@ func (s *session) confirmTuned() (alone bool, err error) {
 	case err != nil:
 		s.note("%v", err)
 	default:
-		s.note("the settings that were tuned are confirmed")
+		s.note("the tuned settings are confirmed")
 	}
 	return false, nil
 }

@@ -55,7 +55,7 @@ const (
 	modprobeConf = "modprobe.d/sluice.conf"
 )
 
-const bootHead = "# Written by Sluice, which knows what was before and takes it back.\n"
+const bootHead = "# Written by Sluice, which keeps the old values and can restore them.\n"
 
 // bootFiles are the texts by name below /etc.
 func (k *tuning) bootFiles() map[string]string {

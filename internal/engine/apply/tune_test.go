@@ -168,7 +168,7 @@ func TestTunedOnTrial(t *testing.T) {
 	set = tuned(time.Hour, true)
 	set.Etc = etc
 	l.must(set)
-	if out, err := l.run(set); err == nil || !strings.Contains(err.Error()+out, "wait for their confirmation") {
+	if out, err := l.run(set); err == nil || !strings.Contains(err.Error()+out, "wait for confirmation") {
 		t.Errorf("over settings that wait: %v %s", err, out)
 	}
 	if left, _ := filepath.Glob(filepath.Join(etc, "*", "*")); len(left) != 0 {
@@ -248,14 +248,14 @@ func TestTuneRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, s := range map[string][]Setting{
-		`"kernel.core_pattern" is no setting that is tuned`:                   {{"kernel.core_pattern", "1"}},
-		`"net.core.netdev_budget/../x" is no setting that is tuned`:           {{"net.core.netdev_budget/../x", "300"}},
-		`"|x" is no value for ` + tunedWait:                                   {{tunedWait, "|x"}},
-		`"0" is no value for ` + tunedWait + ": a number from 1 to 2592000":   {{tunedWait, "0"}},
-		"the connection table has 1100 entries, and would have room for 1024": {{tunedWait, "33"}, {tableMost, "1024"}},
-		"set sysctl net.netfilter.nf_conntrack_max":                           {{tunedWait, "33"}, {tableMost, "1100"}}, // of another namespace
-		"read sysctl net.netfilter.nf_conntrack_tcp_timeout_none":             {{tunedWait, "33"}, {"net.netfilter.nf_conntrack_tcp_timeout_none", "7"}},
-		"nothing is named that is to be set":                                  nil,
+		`"kernel.core_pattern" is not a setting that can be tuned`:                 {{"kernel.core_pattern", "1"}},
+		`"net.core.netdev_budget/../x" is not a setting that can be tuned`:         {{"net.core.netdev_budget/../x", "300"}},
+		`"|x" is not a value for ` + tunedWait:                                     {{tunedWait, "|x"}},
+		`"0" is not a value for ` + tunedWait + ": use a number from 1 to 2592000": {{tunedWait, "0"}},
+		"the connection table has 1100 entries, and would have room for 1024":      {{tunedWait, "33"}, {tableMost, "1024"}},
+		"set sysctl net.netfilter.nf_conntrack_max":                                {{tunedWait, "33"}, {tableMost, "1100"}}, // of another namespace
+		"read sysctl net.netfilter.nf_conntrack_tcp_timeout_none":                  {{tunedWait, "33"}, {"net.netfilter.nf_conntrack_tcp_timeout_none", "7"}},
+		"no setting is given": nil,
 	} {
 		out, err := l.run(command{Op: "tune", Tuning: Tuning{For: TuneTable, Settings: s}})
 		if err == nil || !strings.Contains(err.Error()+out, want) {

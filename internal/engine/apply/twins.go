@@ -29,7 +29,7 @@ func (s *session) armProcesses(p *Pending) error {
 	if p.Spare == 0 {
 		pid, err := s.armProcess(p)
 		if err != nil {
-			s.note("the watcher stands alone: %v", err)
+			s.note("the watcher has no spare process: %v", err)
 		}
 		p.Spare = pid
 	}

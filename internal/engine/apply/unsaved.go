@@ -53,7 +53,7 @@ func (s store) nothingDone(err error) error {
 	default:
 		return err
 	}
-	return remedied(FreeDisk, fmt.Errorf("%w\n  nothing was changed", err))
+	return remedied(FreeDisk, fmt.Errorf("%w\n  nothing changed", err))
 }
 
 // refuse is the error of a write, or nil where it is no reason to fail.
@@ -79,7 +79,7 @@ func (s *session) soften() (harden func()) {
 	s.soft = &unsaved{}
 	return func() {
 		if err := s.soft.err; err != nil {
-			s.note("%v; the state on disk is as it was, by which the next boot loads %s", err, s.bootOnDisk())
+			s.note("%v; the state on disk is as before, and the next boot loads %s", err, s.bootOnDisk())
 		}
 		s.soft = nil
 	}
@@ -104,7 +104,7 @@ type UndurableError struct {
 }
 
 func (e *UndurableError) Error() string {
-	return fmt.Sprintf("generation %d is kept, but that it is confirmed cannot be written: %v\n  the next boot loads %s", e.Generation, e.Err, e.Boot)
+	return fmt.Sprintf("generation %d is kept, but its confirmation cannot be written: %v\n  the next boot loads %s", e.Generation, e.Err, e.Boot)
 }
 
 func (e *UndurableError) Unwrap() error { return e.Err }
@@ -171,5 +171,5 @@ func (s *session) settleKept(ctx context.Context) {
 	}
 	forgetKept(p)
 	s.keptNow = true
-	s.note("generation %d, which is kept, is written now as confirmed: it is loaded at boot", n)
+	s.note("the confirmation of generation %d is written now: it is loaded at boot", n)
 }

@@ -263,7 +263,7 @@ func TestGoingBackWhereTheSwitchWasNotWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.Done()
-		if out := p.Output(); !strings.Contains(out, "until when a boot loads generation 1") {
+		if out := p.Output(); !strings.Contains(out, "until then a boot loads generation 1") {
 			t.Errorf("it says: %s", out)
 		}
 		l.wantHolds("b")
@@ -294,7 +294,7 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 				refuse()
 				for range 2 {
 					out, err := l.run(command{Op: "confirm"})
-					if err == nil || !strings.Contains(out, "generation 2 is kept, but that it is confirmed cannot be written") || !strings.Contains(out, "the next boot loads generation 1") {
+					if err == nil || !strings.Contains(out, "generation 2 is kept, but its confirmation cannot be written") || !strings.Contains(out, "the next boot loads generation 1") {
 						t.Fatalf("%v: %s", err, out)
 					}
 				}
@@ -342,7 +342,7 @@ func TestKeptPolicyIsConfirmedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.Done()
-		if out := p.Output(); !strings.Contains(out, "generation 2 is kept, but that it is confirmed cannot be written") {
+		if out := p.Output(); !strings.Contains(out, "generation 2 is kept, but its confirmation cannot be written") {
 			t.Fatalf("it says: %s", out)
 		}
 		if out := l.must(command{Op: "confirm"}); !strings.Contains(out, "is written now") {

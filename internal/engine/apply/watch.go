@@ -99,7 +99,7 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	if err != nil || line != "armed\n" {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		said, _ := regular.Read(logFile.Name(), mostRecord)
-		return 0, fmt.Errorf("it did not come up: %s", cmp.Or(string(said), fmt.Sprint(err)))
+		return 0, fmt.Errorf("it did not start: %s", cmp.Or(string(said), fmt.Sprint(err)))
 	}
 	return pid, nil
 }
@@ -139,7 +139,7 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 			h.unstick()
 			continue
 		}
-		h.shout("what was not confirmed in time does not go back; it is tried again in %s: %v", pause, err)
+		h.shout("rolling back what was not confirmed in time fails; trying again in %s: %v", pause, err)
 		wait(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
@@ -169,7 +169,7 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 
 // errEarly says that the time begins anew: it is counted from the end of the
 // change, which may come after the end of the time that the journal names.
-var errEarly = errors.New("the time for a confirmation is not over")
+var errEarly = errors.New("the time for confirmation is not up")
 
 // goBackLate takes the lock; settling takes back what is overdue.
 func (h *Host) goBackLate(ctx context.Context, token string) error {
@@ -197,7 +197,7 @@ func (h *Host) goBackLate(ctx context.Context, token string) error {
 }
 
 // errTunedStay says that settings could not be taken back, which was told.
-var errTunedStay = errors.New("settings that were tuned do not go back")
+var errTunedStay = errors.New("the old values of tuned settings cannot be restored")
 
 // takeBack ends a pending generation.
 func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {

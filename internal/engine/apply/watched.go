@@ -119,7 +119,7 @@ func (h *Host) Watched() (*Watching, error) {
 func (h *Host) KeepWatched(w *Watching) error {
 	w.Format = format
 	if err := os.MkdirAll(filepath.Join(h.Dir, filepath.Dir(watchedFile)), 0o700); err != nil {
-		return fmt.Errorf("make the agent's folder: %w", err)
+		return fmt.Errorf("create the agent's directory: %w", err)
 	}
 	return store{dir: h.Dir}.writeJSON(watchedFile, w)
 }

@@ -124,7 +124,7 @@ func (p Plan) Write(dir string) error {
 		return err
 	}
 	if err := renameio.WriteFile(filepath.Join(dir, planFile), data, 0o600); err != nil {
-		return fmt.Errorf("write down what is due when: %w", err)
+		return fmt.Errorf("record the schedule: %w", err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ func Checked(p *program.Program) error {
 		return fmt.Errorf("shadow: %w", err)
 	}
 	if p.Owner != Owner || !p.CountsOnly {
-		return fmt.Errorf("shadow: the program belongs to %q and is not one that only counts", p.Owner)
+		return fmt.Errorf("shadow: the program belongs to %q and does not only count", p.Owner)
 	}
 	if len(p.Flowtables) > 0 || len(p.Sysctls) > 0 {
 		return fmt.Errorf("shadow: the program has flowtables or sysctls")
@@ -28,7 +28,7 @@ func Checked(p *program.Program) error {
 		for _, r := range p.Chains[i].Rules {
 			for _, m := range r.Match {
 				if m.Field == program.Opaque {
-					return fmt.Errorf("shadow: chain %s has text that nobody checks: %s", p.Chains[i].Name, m.Text)
+					return fmt.Errorf("shadow: chain %s has text that cannot be checked: %s", p.Chains[i].Name, m.Text)
 				}
 			}
 			for _, a := range r.Actions {
@@ -44,7 +44,7 @@ func Checked(p *program.Program) error {
 func checkedAction(p *program.Program, a program.Action) error {
 	e := program.EffectOf(a)
 	if !onlyCounts(e) {
-		return fmt.Errorf("%s is more than counting", program.ActionText(a))
+		return fmt.Errorf("%s does more than count", program.ActionText(a))
 	}
 	if e.Map != "" {
 		for _, element := range p.Set(e.Map).Elements {

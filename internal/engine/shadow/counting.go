@@ -236,11 +236,11 @@ func (c *counting) notes() {
 	}
 	for _, h := range c.from.Hooks {
 		if h.Phase == program.NAT || h.Kind == program.Postrouting {
-			say("the policy's address translation is not made: addresses are judged as the running firewall leaves them, and new flows that the policy would lead elsewhere are not judged")
+			say("the policy's address translation is not done: addresses are judged as the running firewall leaves them, and new flows that the policy would redirect are not judged")
 		}
 	}
 	for _, o := range c.unlimited {
-		say(fmt.Sprintf("%s:%d: the number of connections is taken as within its limit: counting them could cost a packet", o.File, o.Line))
+		say(fmt.Sprintf("%s:%d: the number of connections is assumed to be within its limit: counting them could drop a packet", o.File, o.Line))
 	}
 	if c.handshakes {
 		say("limits per source count the packets that begin TCP connections; enforced, they count handshakes that are completed")
@@ -250,7 +250,7 @@ func (c *counting) notes() {
 			c.legend.Tracks = c.legend.Tracks || slices.ContainsFunc(r.Match, aboutTracking)
 			for _, a := range r.Actions {
 				if program.EffectOf(a).Bans != "" {
-					say("what a limit would ban is counted as dropped while the ban would hold; since nothing is dropped, it may try less or more than it would have")
+					say("what a limit would ban is counted as dropped while the ban would hold; since nothing is dropped, the source may send less or more than it otherwise would")
 				}
 			}
 		}

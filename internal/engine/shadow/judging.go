@@ -89,7 +89,7 @@ func (j *judging) translated() []program.Rule {
 		if !leads {
 			continue
 		}
-		to := j.unjudged(j.kind, "nat", "a new flow that the policy would lead elsewhere")
+		to := j.unjudged(j.kind, "nat", "a new flow that the policy would redirect")
 		// What another flow expects begins one too, where it is no ICMP error.
 		for _, begins := range [][]program.Condition{
 			{{Field: program.State, Names: []string{"new"}}},

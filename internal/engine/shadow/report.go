@@ -142,7 +142,7 @@ func (l *Legend) Report(c *Counts, names Names) *Report {
 	r.countries(names)
 	for _, full := range l.Full {
 		if n := c.Counters[full.Counter].Packets; n > 0 {
-			r.Notes = append(r.Notes, place(full.Origin)+"the table of the limit's sources was full: those beyond it shared one limit")
+			r.Notes = append(r.Notes, place(full.Origin)+"the table of the limit's sources was full: the others shared one limit")
 		}
 	}
 	return r

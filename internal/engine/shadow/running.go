@@ -19,7 +19,7 @@ import (
 var ErrRuns = errors.New("another shadow runs here")
 
 // ErrGone says that somebody took the shadow's table away.
-var ErrGone = errors.New("the shadow is gone: somebody took its table away")
+var ErrGone = errors.New("the shadow is gone: somebody deleted its table")
 
 // Runs says whether there is a shadow in the network namespace of the process.
 func Runs(b backend.Backend) (bool, error) {
@@ -35,7 +35,7 @@ func temporary(b backend.Backend) (backend.Temporary, error) {
 	if of, can := b.(backend.Temporaries); can {
 		return of.Temporary(Owner), nil
 	}
-	return nil, fmt.Errorf("backend %s loads nothing that ends by itself", b.Name())
+	return nil, fmt.Errorf("backend %s cannot load temporary rules", b.Name())
 }
 
 // seat is an address of a socket that one process of a network namespace can have, and
@@ -96,7 +96,7 @@ func clean(ctx context.Context, b backend.Temporary) error {
 		return err
 	}
 	if err := b.Clear(ctx); err != nil {
-		return fmt.Errorf("take away what another shadow left behind: %w", err)
+		return fmt.Errorf("remove what another shadow left behind: %w", err)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (r *Running) load(ctx context.Context, steps []backend.Step, a backend.Arti
 	}
 	if len(differences) > 0 {
 		d := differences[0]
-		return fmt.Errorf("the kernel holds something else than what was sent: %s %s: want %q, have %q", d.Kind, d.Name, d.Want, d.Have)
+		return fmt.Errorf("the kernel does not hold what was sent: %s %s: want %q, have %q", d.Kind, d.Name, d.Want, d.Have)
 	}
 	var chains []string
 	for _, hook := range r.legend.Hooks {
@@ -186,7 +186,7 @@ func (r *Running) Read(ctx context.Context) (*Counts, error) {
 	}
 	filled, is := state.(backend.Filled)
 	if !is {
-		return nil, fmt.Errorf("backend %s does not read what packets fill", r.backend.Name())
+		return nil, fmt.Errorf("backend %s cannot read sets that packets fill", r.backend.Name())
 	}
 	out := &Counts{
 		Counters: state.Counters(),

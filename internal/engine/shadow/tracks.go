@@ -12,7 +12,7 @@ import (
 type UntrackedError struct{}
 
 func (UntrackedError) Error() string {
-	return "nothing tracks connections here, and the policy asks for their state: the shadow would start tracking, which costs every packet and drops some when its table is full"
+	return "nothing tracks connections here, and the policy matches their state: the shadow would start tracking, which costs every packet and drops some when its table is full"
 }
 
 // Tracking is an UntrackedError where nothing in the network namespace of the process tracks

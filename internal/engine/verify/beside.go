@@ -55,7 +55,7 @@ func tables(expected, have *program.Program) []Difference {
 			return fmt.Sprintf("at most %d entries, for %s", s.Size, time.Duration(s.Timeout)*time.Millisecond) //nolint:gosec // days at most
 		}
 		out = append(out, Difference{
-			Way: reach.In, Packet: a.ID, About: "what a set that packets fill holds", Packets: []string{},
+			Way: reach.In, Packet: a.ID, About: "the size and timeout of a set that packets fill", Packets: []string{},
 			Expected: Outcome{By: text(a)}, Kernel: Outcome{By: text(b)},
 		})
 	}

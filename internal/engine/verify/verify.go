@@ -98,7 +98,7 @@ func Prove(ctx context.Context, expected *program.Program, r *backend.Lifted, he
 func guarded(f func()) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = fmt.Errorf("a fault of the prover: %v", fault)
+			err = fmt.Errorf("a bug in the prover: %v", fault)
 		}
 	}()
 	return bdd.Guard(f)
@@ -152,13 +152,13 @@ func by(o *reach.Outcome) string {
 	case origin.File != "" && origin.Line > 0:
 		return strings.TrimSpace(fmt.Sprintf("%s:%d %s", origin.File, origin.Line, origin.Text))
 	case o.Rule != nil && o.Rule.Comment != "":
-		return "what holds without being written: " + o.Rule.Comment
+		return "an implicit rule: " + o.Rule.Comment
 	case o.Chain != "":
 		return "the default of " + o.Chain
 	case o.Rule != nil:
-		return "what holds without being written"
+		return "an implicit rule"
 	}
-	return "nothing objects"
+	return "no rule decides"
 }
 
 // apart is what only one of two sorted lists has.

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/lab/stats"
 )
 
-// quiet is what a machine measures that is what the figures that come with Sluice are of.
+// quiet is what the machine of the built-in figures measures.
 func quiet() *Measured {
 	m := &Measured{Costs: nftables.DefaultCosts(), Series: map[string]stats.Series{}, Same: stats.Series{-1, 0, 1}}
 	for _, c := range nftables.Constants() {

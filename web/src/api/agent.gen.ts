@@ -2977,7 +2977,7 @@ export interface components {
             connections?: components["schemas"]["ConnectionTable"];
             /**
              * Format: date-time
-             * @description of when the country data are that the rules were made of, where that is long ago
+             * @description the date of the country data in the rules, where that is long ago
              */
             "old-countries"?: string;
             /** @description what the policy takes from elsewhere */
@@ -3160,9 +3160,9 @@ export interface components {
             most: number;
             /** @description packets for which there was no room */
             dropped: number;
-            /** @description entries that could not be inserted, mostly since another packet of the flow was first */
+            /** @description entries that could not be inserted, mostly because another packet of the flow came first */
             "insert-failed": number;
-            /** @description entries that gave way to new ones */
+            /** @description entries evicted for new ones */
             evicted: number;
             /** @description the most entries that the agent has seen within seven days, where there are fewer now */
             peak?: number;
