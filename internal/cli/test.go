@@ -41,7 +41,7 @@ policy, in /etc/sluice/guard.yaml, are proved too. "sluice apply" proves all of 
 loads anything.
 
 Exit status: 0 all hold, or there are none; 1 one does not; 2 bad use, a bad policy, or an
-expectation that no packet can fit.
+expectation that no packet can match.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice test

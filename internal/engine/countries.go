@@ -22,7 +22,7 @@ type UpdatingCountries struct {
 
 // ErrNoPublisher is said where the data in use came from a file, which may be another one by
 // now, and whose publisher nobody asked to be left.
-var ErrNoPublisher = errors.New("the data in use came from a file, so there is nowhere to update from")
+var ErrNoPublisher = errors.New("the data in use came from a file, so there is no source to update from")
 
 // UpdateCountries updates the country data, which network namespaces share, as geo.Update
 // does.

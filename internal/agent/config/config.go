@@ -170,7 +170,7 @@ func (c *Config) namespaces(e source.Entry) []string {
 func (c *Config) oneOf(n *yaml.Node, what string, words ...string) string {
 	text, ok := c.file.Text(n, what)
 	if ok && !slices.Contains(words, text) {
-		c.file.Fail(c.file.At(n), "", "%s is %s, this is %s%s", what, strings.Join(words, " or "), source.Quote(text), source.DidYouMean(text, words))
+		c.file.Fail(c.file.At(n), "", "%s must be %s, not %s%s", what, strings.Join(words, " or "), source.Quote(text), source.DidYouMean(text, words))
 		return ""
 	}
 	return text
@@ -245,7 +245,7 @@ func (c *Config) log(e source.Entry) {
 			most = 1 << 40
 		}
 		if ok && (!sizeSyntax().MatchString(text) || n > most) {
-			c.file.Fail(c.file.At(k.Value), "write none to keep nothing", "size is from 1MiB to 1024GiB, such as 64MiB, this is %s", source.Quote(text))
+			c.file.Fail(c.file.At(k.Value), "write none to keep nothing", "size must be from 1MiB to 1024GiB, such as 64MiB, not %s", source.Quote(text))
 		}
 		c.LogSize = n
 	}

@@ -202,10 +202,10 @@ func TestGuestsOfStolenKey(t *testing.T) {
 		before := s.view("2")
 		for _, c := range []struct{ at, address, public, label, want string }{
 			{"eth1", "10.30.0.5", "", "api", "guest vm-1: eth1 is not an interface for guests"},
-			{"tap0", "10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is within no set by guests"},
-			{"tap0", "192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is within no set by guests"},
-			{"tap0", "2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is within no set by guests"},
-			{"tap0", "10.30.0.5", "198.51.100.9", "api", "guest vm-1: 198.51.100.9 may lead to no guest"},
+			{"tap0", "10.31.0.5", "", "api", "guest vm-1: 10.31.0.5 is not within any set by guests"},
+			{"tap0", "192.0.2.1", "", "other", "guest vm-1: 192.0.2.1 is not within any set by guests"},
+			{"tap0", "2001:db8::1", "", "api", "guest vm-1: 2001:db8::1 is not within any set by guests"},
+			{"tap0", "10.30.0.5", "198.51.100.9", "api", "guest vm-1: 198.51.100.9 is not a public address for guests"},
 		} {
 			s.desire(with(c.at, c.address, c.public, c.label))
 			if r := s.await(wire.StateRefused, time.Minute); !strings.Contains(r.Error, c.want) || r.Guests != good.Guests.Content {

@@ -121,7 +121,7 @@ func (f *Fleet) groups() ([]group, []Found) {
 		if len(files) == 0 {
 			found = append(found, Found{Finding: check.Finding{
 				Code: NoPart, Severity: check.Error, Pos: h.Pos, Hint: "write a part without hosts, which applies to every host, or one that selects it",
-				Message: fmt.Sprintf("no part applies to host %s, which would be left open", h.Name),
+				Message: fmt.Sprintf("no part applies to host %s, which would be unprotected", h.Name),
 			}})
 			continue
 		}

@@ -71,9 +71,9 @@ func TestBanCommands(t *testing.T) {
 	if !strings.Contains(shown, "allowed 198.51.100.7 ssh until ") {
 		t.Error(shown)
 	}
-	for address, why := range map[string]string{"203.0.113.7": "not among those", "198.51.100.8": "need an end"} {
+	for address, why := range map[string]string{"203.0.113.7": "not an address that", "198.51.100.8": "needs an end"} {
 		line := at("allow", address, "ssh")
-		if why == "not among those" {
+		if why == "not an address that" {
 			line = append(line, "--for", "1h")
 		}
 		if shown, _ := run(t, 1, line...); !strings.Contains(shown, why) {

@@ -150,7 +150,7 @@ func (l *labelsJSON) foresee(ctx context.Context, cmd *cobra.Command) (*classes.
 	}
 	next := inventory.Host{Name: l.Host, Labels: l.Labels}
 	if l.Parts = partsOf(p, repository(cmd), &next); len(l.Parts) == 0 {
-		return nil, fmt.Errorf("no part applies to %s with these labels, which would be left open\nhint: write a part that selects it, or one without hosts, which applies to every host", l.Host)
+		return nil, fmt.Errorf("no part applies to %s with these labels, which would be unprotected\nhint: write a part that selects it, or one without hosts, which applies to every host", l.Host)
 	}
 	inv, err := readInventory(cmd)
 	switch _, missing := os.Stat(filepath.Join(repository(cmd), classes.InventoryFile)); {

@@ -81,7 +81,7 @@ func TestSignLists(t *testing.T) {
 	out, _ = sign(0)
 	has(t, out, "which nothing has changed since")
 
-	for _, bad := range []struct{ serves, says string }{{"", "502 Bad Gateway"}, {addresses(0, 50), "50 % of the IPv4 addresses"}, {"<html>\n", "<html>"}} {
+	for _, bad := range []struct{ serves, says string }{{"", "502 Bad Gateway"}, {addresses(0, 50), "50% of the IPv4 addresses"}, {"<html>\n", "<html>"}} {
 		served.Store(bad.serves)
 		ok(t, os.RemoveAll(os.Getenv("XDG_CACHE_HOME"))) // as in CI
 		out, errOut = sign(0)

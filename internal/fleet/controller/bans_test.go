@@ -73,7 +73,7 @@ func TestBans(t *testing.T) {
 
 	// What the fleet does not let the controller do.
 	for what, want := range map[string]string{
-		"203.0.112.0/23": "fleet.yaml:4:1: 203.0.112.0/23 is wider than a /24", "2001:db8::/47": "is wider than a /48",
+		"203.0.112.0/23": "fleet.yaml:4:1: 203.0.112.0/23 is larger than a /24", "2001:db8::/47": "is larger than a /48",
 		"DE": "not an IP address", "203.0.113.9-": "", "fe80::1%eth0": "",
 	} {
 		made := banned(t, f, api.NewHoldings{}, what, "203.0.113.9")
@@ -116,7 +116,7 @@ func TestBans(t *testing.T) {
 		return ""
 	}
 	for want, why := range map[string]string{
-		"198.51.101.1 is not among those": let("198.51.101.1", "", 60), "for longer than 8h": let("198.51.100.1", "", 9*3600), "need an end": let("198.51.100.1", "", 0),
+		"198.51.101.1 is not an address that": let("198.51.101.1", "", 60), "for longer than 8h": let("198.51.100.1", "", 9*3600), "needs an end": let("198.51.100.1", "", 0),
 		"sssh": let("198.51.100.1", "sssh", 60), "": let("198.51.100.1", "ssh", 60),
 	} {
 		if !strings.Contains(why, want) {

@@ -171,16 +171,16 @@ func (c *Controller) checkBounds(ctx context.Context, bundle int64, g *store.Gue
 		return err
 	}
 	if is := ofLanguage(g); !fleet.Attaches(&is) {
-		return wrong("guest %s: %s is not an interface for guests by bundle %d: guests of fleet.yaml says which are, in interfaces", g.ID, g.Interface, bundle)
+		return wrong("guest %s: %s is not an interface for guests in bundle %d; add it to guests: {interfaces: […]} in fleet.yaml", g.ID, g.Interface, bundle)
 	}
 	for _, a := range g.Addresses {
 		if !addresses.Contains(a) {
-			return wrong("guest %s: %s is within no set by guests of bundle %d", g.ID, a, bundle)
+			return wrong("guest %s: %s is not within any set by guests of bundle %d", g.ID, a, bundle)
 		}
 	}
 	for _, a := range g.Public {
 		if !public.Contains(a) {
-			return wrong("guest %s: %s may lead to no guest by bundle %d: guests of fleet.yaml says what may, in public", g.ID, a, bundle)
+			return wrong("guest %s: %s is not a public address for guests in bundle %d; add it to guests: {public: […]} in fleet.yaml", g.ID, a, bundle)
 		}
 	}
 	for i := range groups {

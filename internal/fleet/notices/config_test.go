@@ -83,10 +83,10 @@ func TestErrors(t *testing.T) {
 	const head, mail = "version: 1\nreceivers: {a: ", "server: mail.example.net, from: a@example.net, to: b@example.net"
 	for _, c := range []struct{ text, message, hint string }{
 		{"‸", "file is empty", "version: 1"},
-		{"‸[]\n", "the file of notices must be a mapping, this is a list", ""},
+		{"‸[]\n", "the file of notices must be a mapping, not a list", ""},
 		{"‸receivers: {a: {journal: true}}\n", "version is missing", ""},
 		{"‸version: 1\n", "receivers is missing", ""},
-		{"version: ‸2\nreceivers: {a: {journal: true}}\n", "is not known to this sluice", "version: 1"},
+		{"version: ‸2\nreceivers: {a: {journal: true}}\n", "this sluice does not know version", "version: 1"},
 		{"version: 1\nremind: ‸1w\nreceivers: {a: {journal: true}}\n", `remind is "1w"`, "12h"},
 		{"version: 1\n‸recipients: a\nreceivers: {a: {journal: true}}\n", `unknown key "recipients" in the file of notices`, "known are"},
 		{"version: 1\nreceivers: ‸{}\n", "receivers is empty", "journal alone"},

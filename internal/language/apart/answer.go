@@ -47,7 +47,7 @@ func writeHead(w io.Writer, h head) error {
 		return err
 	}
 	if len(text) > maxHead {
-		if text, err = json.Marshal(head{Error: "its error is too long to be told", Lacks: h.Lacks}); err != nil {
+		if text, err = json.Marshal(head{Error: "its error is too long to report", Lacks: h.Lacks}); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func readAnswer(r io.Reader, progress func(done, total int64), add func(Row) err
 			err = add(row)
 		}
 		if err != nil {
-			return h, fmt.Errorf("the process that fetches gave a range that cannot be: %w", err)
+			return h, fmt.Errorf("the download process returned an impossible range: %w", err)
 		}
 	}
 }
@@ -102,11 +102,11 @@ func readAnswer(r io.Reader, progress func(done, total int64), add func(Row) err
 func readHead(in io.Reader) (h head, err error) {
 	var size uint32
 	if err := binary.Read(in, binary.BigEndian, &size); err != nil || size > maxHead {
-		return h, errors.New("the process that fetches gave no answer")
+		return h, errors.New("the download process returned no answer")
 	}
 	text := make([]byte, size)
 	if _, err := io.ReadFull(in, text); err != nil || json.Unmarshal(text, &h) != nil {
-		return h, errors.New("the process that fetches gave an answer that cannot be read")
+		return h, errors.New("the download process returned an answer that cannot be read")
 	}
 	return h, nil
 }

@@ -70,7 +70,7 @@ const passedFile = 3
 func Serve(ctx context.Context, in io.Reader, out io.Writer, readers Readers, lacks []string) error {
 	var q Question
 	if err := json.NewDecoder(io.LimitReader(in, maxHead)).Decode(&q); err != nil {
-		return fmt.Errorf("read what to fetch: %w", err)
+		return fmt.Errorf("read the request: %w", err)
 	}
 	if !fetch.IsURL(q.From) {
 		q.File = os.NewFile(passedFile, q.From)
@@ -100,7 +100,7 @@ func reporter(out io.Writer) func(done, total int64) {
 func answer(ctx context.Context, q Question, readers Readers) (head, []Row) {
 	reader := readers[q.Kind]
 	if reader == nil {
-		return head{Error: fmt.Sprintf("nothing reads %q", q.Kind)}, nil
+		return head{Error: fmt.Sprintf("no reader for %q", q.Kind)}, nil
 	}
 	var text bytes.Buffer
 	got, err := fetch.Stream(ctx, &text, fetch.Request{

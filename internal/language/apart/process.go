@@ -99,17 +99,17 @@ func (p Process) ofProcess(ctx context.Context, q Question, add func(Row) error)
 		cmd, out, err = p.start(ctx, q, nil)
 	}
 	if err != nil {
-		return head{}, fmt.Errorf("start the process that fetches: %w", err)
+		return head{}, fmt.Errorf("start the download process: %w", err)
 	}
 	h, err := readAnswer(out, q.Progress, add)
 	if err != nil {
 		_ = cmd.Process.Kill()
 	}
 	if waited := cmd.Wait(); err == nil && waited != nil {
-		err = fmt.Errorf("the process that fetches: %w", waited)
+		err = fmt.Errorf("the download process: %w", waited)
 	}
 	if lacks = append(lacks, h.Lacks...); len(lacks) > 0 && err == nil && p.Unconfined != nil {
-		p.Unconfined("what comes from outside is fetched and read by a process without " + strings.Join(lacks, ", "))
+		p.Unconfined("downloads run in a process without " + strings.Join(lacks, ", "))
 	}
 	return h, err
 }
@@ -150,7 +150,7 @@ func userOf(ctx context.Context) (as *syscall.Credential, lacks []string) {
 		}
 		id = nobody
 	}
-	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}, []string{"a user of its own (systemd-sysusers makes " + ownUser + ")"}
+	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}, []string{"its own user (systemd-sysusers creates " + ownUser + ")"}
 }
 
 // environment is what names a proxy or certificates.

@@ -20,7 +20,7 @@ type Author struct {
 func (a *Author) Because(reason string) error {
 	reason = strings.TrimSpace(reason)
 	if len(reason) > MaxReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl) {
-		return fmt.Errorf("%.40q is no reason: it has %d bytes, and may have %d, without control characters", reason, len(reason), MaxReason)
+		return fmt.Errorf("%.40q is not a valid reason: use at most %[3]d bytes without control characters (it has %[2]d)", reason, len(reason), MaxReason)
 	}
 	a.Reason = reason
 	return nil

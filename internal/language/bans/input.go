@@ -81,7 +81,7 @@ func timeOf(text string) (d time.Duration, rest string, err error) {
 	}
 	d, hint, ok := policy.ParseDuration(value)
 	if !ok {
-		return 0, "", fmt.Errorf("%.40q is no time: %s; a reason does not begin with \"for\" and a number", value, hint)
+		return 0, "", fmt.Errorf("%.40q is not a time: %s; a reason cannot begin with \"for\" and a number", value, hint)
 	}
 	return d, rest, nil
 }

@@ -78,7 +78,7 @@ type List struct {
 type NewerError struct{ Path string }
 
 func (e *NewerError) Error() string {
-	return e.Path + " was written by a newer sluice\n  hint: use that one"
+	return e.Path + " was written by a newer sluice\n  hint: use that version"
 }
 
 // Append writes entries to the end, and waits until the disk has them. It says

@@ -72,7 +72,7 @@ func TestUpdateApart(t *testing.T) {
 			if len(said) != 1 || (os.Geteuid() == 0) == strings.Contains(said[0], "user 0") {
 				t.Errorf("told %q", said)
 			}
-			for path, want := range map[string]string{"/page": "this is a web page", "/cut.csv": "cut.csv:2: "} {
+			for path, want := range map[string]string{"/page": "is a web page", "/cut.csv": "cut.csv:2: "} {
 				o.From = []string{server.URL + path}
 				_, err := Update(t.Context(), o)
 				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\x1b") {

@@ -56,7 +56,7 @@ type section struct {
 // the same bytes.
 func (t *Table) Encode(o Origin) ([]byte, error) {
 	if t.Rows() == 0 {
-		return nil, errors.New("there are no ranges in the data")
+		return nil, errors.New("the data have no ranges")
 	}
 	v4, over4 := flatten(t.v4)
 	v6, over6 := flatten(t.v6)
@@ -135,7 +135,7 @@ func decodeFile(data []byte) (*file, error) {
 		return nil, errForeign
 	}
 	if len(data) < len(magic)+4+sha256.Size {
-		return nil, errors.New("country data are cut off")
+		return nil, errors.New("country data are truncated")
 	}
 	rest, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
 	got := sha256.Sum256(rest)
@@ -160,7 +160,7 @@ func decodeFile(data []byte) (*file, error) {
 		f.packed[i], rest = rest[:s.Packed], rest[s.Packed:]
 	}
 	if len(rest) > 0 {
-		return nil, fmt.Errorf("country data are damaged: %d bytes too many", len(rest))
+		return nil, fmt.Errorf("country data are damaged: %d extra bytes", len(rest))
 	}
 	return &f, nil
 }
@@ -189,7 +189,7 @@ func eachRow(columns [3][]byte, rows, countries int, is4 bool, yield func(from, 
 	for i := range rows {
 		country, n := binary.Uvarint(columns[0])
 		if n <= 0 || country >= uint64(countries) {
-			return errors.New("a range is of no country")
+			return errors.New("a range has no country")
 		}
 		columns[0] = columns[0][n:]
 		gap, short1 := smallNum(columns[1])
@@ -244,7 +244,7 @@ func unpack(packed []byte, lengths [3]int) (columns [3][]byte, err error) {
 	}
 	all := buf.Bytes()
 	if len(all) != total {
-		return columns, fmt.Errorf("a section unpacks to %d bytes, not %d", len(all), total)
+		return columns, fmt.Errorf("a section unpacks to %d bytes instead of %d", len(all), total)
 	}
 	for i, n := range lengths {
 		columns[i], all = slices.Clip(all[:n]), all[n:]

@@ -51,7 +51,7 @@ func smallNum(b []byte) (value num, n int) {
 	return shl(num{Lo: uint64(b[1])<<1 | 1}, int(b[0])), 2
 }
 
-var errShort = errors.New("data end in the middle of a number")
+var errShort = errors.New("the data end in the middle of a number")
 
 func takeNum(b []byte) (num, []byte, error) {
 	if len(b) == 0 {

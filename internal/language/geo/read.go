@@ -44,7 +44,7 @@ func Read(r io.Reader, name string, t *Table) (Origin, error) {
 		return o, err
 	}
 	if t.Rows() == before {
-		return o, fmt.Errorf("%s: there are no ranges of countries in it", name)
+		return o, fmt.Errorf("%s: the file has no ranges of countries", name)
 	}
 	return o, nil
 }
@@ -59,9 +59,9 @@ func readPlain(b *bufio.Reader, name string, t *Table, o *Origin) error {
 	case len(first) == 0:
 		return fmt.Errorf("%s: the file is empty", name)
 	case bytes.HasPrefix(first, []byte("PK\x03\x04")):
-		return fmt.Errorf("%s: this is a zip archive\nhint: unpack it and give the file in it", name)
+		return fmt.Errorf("%s: the file is a zip archive\nhint: unpack it and give the file inside", name)
 	case first[0] == '<':
-		return fmt.Errorf("%s: this is a web page, not country data", name)
+		return fmt.Errorf("%s: the file is a web page, not country data", name)
 	case bytes.IndexByte(head, 0) >= 0:
 		return readMMDB(b, name, t, o)
 	case isDelegated(head):
@@ -109,7 +109,7 @@ func lines(r io.Reader, name string, f func(line int, text string) error) error 
 		}
 	}
 	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return fmt.Errorf("%s:%d: a line of more than %d bytes", name, line+1, maxLine)
+		return fmt.Errorf("%s:%d: the line has more than %d bytes", name, line+1, maxLine)
 	} else if err != nil {
 		return fmt.Errorf("%s:%d: %w", name, line+1, err)
 	}

@@ -28,7 +28,7 @@ func readCSV(r io.Reader, name string, t *Table) error {
 			return nil
 		}
 		if len(fields) < 3 {
-			return fmt.Errorf("want start,end,country and got %q", cut(text))
+			return fmt.Errorf("expected start,end,country, found %q", cut(text))
 		}
 		from, to, err := parsePair(fields[0], fields[1])
 		if err != nil {

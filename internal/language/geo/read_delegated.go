@@ -57,7 +57,7 @@ func readDelegated(r io.Reader, name string, t *Table, o *Origin) error {
 	}
 	for _, kind := range [...]string{"ipv4", "ipv6"} {
 		if want, ok := d.promise[kind]; ok && want != d.seen[kind] {
-			return fmt.Errorf("%s:%d: the file is cut off or damaged: its summary counts %d %s records and it holds %d",
+			return fmt.Errorf("%s:%d: the file is truncated or damaged: its summary counts %d %s records, but it has %d",
 				name, last, want, kind, d.seen[kind])
 		}
 	}
@@ -69,14 +69,14 @@ func (d *delegated) line(f []string) error {
 	case len(f) >= 6 && f[5] == "summary":
 		n, err := strconv.Atoi(f[4])
 		if err != nil {
-			return fmt.Errorf("summary counts %q records", cut(f[4]))
+			return fmt.Errorf("the summary counts %q records", cut(f[4]))
 		}
 		d.promise[f[2]] = n
 		return nil
 	case len(f) >= 6 && strings.Trim(f[0], "0123456789.") == "":
 		return d.version(f)
 	case len(f) < 7 || !slices.Contains(registries, f[0]):
-		return fmt.Errorf("want registry|country|type|start|value|date|status and got %q", cut(strings.Join(f, "|")))
+		return fmt.Errorf("expected registry|country|type|start|value|date|status, found %q", cut(strings.Join(f, "|")))
 	}
 	kind := f[2]
 	d.seen[kind]++
@@ -127,7 +127,7 @@ func delegatedRange(kind, start, value string) (addrset.Range, error) {
 	}
 	last := addrset.NumberOf(from).Add(num{Lo: n - 1})
 	if addrset.LastNumber(true).Less(last) {
-		return addrset.Range{}, fmt.Errorf("%d addresses from %s are more than there are", n, start)
+		return addrset.Range{}, fmt.Errorf("%d addresses from %s go beyond the last address", n, start)
 	}
 	return addrset.Range{From: from, To: last.Addr(true)}, nil
 }

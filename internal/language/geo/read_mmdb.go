@@ -45,7 +45,7 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 		return t.Add(open.From, open.To, openCode)
 	}
 	if !isTree(data, db.Metadata) {
-		return fmt.Errorf("%s: damaged MaxMind database: its search tree is none", name)
+		return fmt.Errorf("%s: damaged MaxMind database: it has no search tree", name)
 	}
 	networks := 0
 	for result := range db.Networks() {
@@ -74,7 +74,7 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if networks > 0 && openCode == "" {
-		return fmt.Errorf("%s: MaxMind database of type %q has no countries in it", name, db.Metadata.DatabaseType)
+		return fmt.Errorf("%s: the MaxMind database of type %q has no countries", name, db.Metadata.DatabaseType)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func TestMMDBThatIsNoTree(t *testing.T) {
 		copy(data[i*6:], slices.Concat(record, record))
 	}
 	_, _, err = contents(data, "data")
-	if err == nil || err.Error() != "data: damaged MaxMind database: its search tree is none" {
+	if err == nil || err.Error() != "data: damaged MaxMind database: it has no search tree" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -165,19 +165,19 @@ func TestReadErrors(t *testing.T) {
 	for _, c := range []struct{ data, want string }{
 		{"", "data: the file is empty"},
 		{" \n\n", "data: the file is empty"},
-		{"# nothing\n", "data: there are no ranges of countries in it"},
-		{"10.0.0.0,10.0.0.1,ZZ\n", "data: there are no ranges of countries in it"},
-		{"<!DOCTYPE html>\n", "data: this is a web page, not country data"},
-		{"PK\x03\x04xxxx", "data: this is a zip archive\nhint: unpack it and give the file in it"},
+		{"# nothing\n", "data: the file has no ranges of countries"},
+		{"10.0.0.0,10.0.0.1,ZZ\n", "data: the file has no ranges of countries"},
+		{"<!DOCTYPE html>\n", "data: the file is a web page, not country data"},
+		{"PK\x03\x04xxxx", "data: the file is a zip archive\nhint: unpack it and give the file inside"},
 		{string(gz(t, "")), "data: the file is empty"},
 		{string(gz(t, "192.0.2.0,192.0.2.255,NO\n")[:20]), "data: unexpected EOF"},
 		{"\x1f\x8bxx", "data: unexpected EOF"},
-		{"192.0.2.0,192.0.2.255,NO\n192.0.2.0;192.0.2.255;NO\n", `data:2: want start,end,country and got "192.0.2.0;192.0.2.255;NO"`},
-		{"192.0.2.0,192.0.2.255,NO\n198.51.100.0,198.51.1", `data:2: want start,end,country and got "198.51.100.0,198.51.1"`},
+		{"192.0.2.0,192.0.2.255,NO\n192.0.2.0;192.0.2.255;NO\n", `data:2: expected start,end,country, found "192.0.2.0;192.0.2.255;NO"`},
+		{"192.0.2.0,192.0.2.255,NO\n198.51.100.0,198.51.1", `data:2: expected start,end,country, found "198.51.100.0,198.51.1"`},
 		{"192.0.2.0,192.0.2.256,NO\n", `data:1: "192.0.2.256" is not an IP address`},
 		{"192.0.2.0,2001:db8::,NO\n", "data:1: range from 192.0.2.0 to 2001:db8:: mixes IPv4 and IPv6"},
 		{"192.0.2.9,192.0.2.1,NO\n", "data:1: range from 192.0.2.9 to 192.0.2.1 is reversed"},
-		{"::,::ffff:192.0.2.1,NO\n", "data:1: range from :: to ::ffff:192.0.2.1 begins or ends among IPv4 addresses in IPv6 notation"},
+		{"::,::ffff:192.0.2.1,NO\n", "data:1: the range from :: to ::ffff:192.0.2.1 begins or ends among IPv4-mapped addresses"},
 		{"9,1,NO\n", "data:1: range from 9 to 1 is reversed"},
 		{"fe80::1%eth0,fe80::2,NO\n", `data:1: "fe80::1%eth0" is not an IP address`},
 		{"192.0.2.0,192.0.2.1,NOR\n", `data:1: "NOR" is not a country code of two letters`},
@@ -185,20 +185,20 @@ func TestReadErrors(t *testing.T) {
 		{"1,340282366920938463463374607431768211456,NO\n", "data:1: a number is larger than any IPv6 address"},
 		{"1,99999999999999999999999999999999999999999999,NO\n", "data:1: a number is larger than any IPv6 address"},
 		{"start,end,country\nfirst,last,cc\n", `data:2: "first" is not an IP address`},
-		{strings.Repeat("1", 70000), "data:1: a line of more than 65536 bytes"},
-		{strings.Replace(delegatedText, "ripencc|SE", "nobody|SE", 1), `data:7: want registry|country|type|start|value|date|status and got "nobody|SE|ipv4|198.51.100.0|10|20100712|assigned"`},
+		{strings.Repeat("1", 70000), "data:1: the line has more than 65536 bytes"},
+		{strings.Replace(delegatedText, "ripencc|SE", "nobody|SE", 1), `data:7: expected registry|country|type|start|value|date|status, found "nobody|SE|ipv4|198.51.100.0|10|20100712|assigned"`},
 		{strings.Replace(delegatedText, "198.51.100.0|10", "198.51.100.0|0", 1), `data:7: "0" is not a number of addresses or a prefix length`},
-		{strings.Replace(delegatedText, "198.51.100.0|10", "198.51.100.0|4294967296", 1), "data:7: 4294967296 addresses from 198.51.100.0 are more than there are"},
+		{strings.Replace(delegatedText, "198.51.100.0|10", "198.51.100.0|4294967296", 1), "data:7: 4294967296 addresses from 198.51.100.0 go beyond the last address"},
 		{strings.Replace(delegatedText, "198.51.100.0|10", "2001:db8::|10", 1), `data:7: "2001:db8::" is not an address of ipv4`},
 		{strings.Replace(delegatedText, "2001:db8::|32", "2001:db8::|31", 1), ""},
 		{strings.Replace(delegatedText, "2001:db8::|32", "2001:db8::|28", 1), "data:10: 2001:db8::/28 is not an IPv6 prefix"},
 		{strings.Replace(delegatedText, "2001:db8::|32", "2001:db8::|129", 1), "data:10: 2001:db8::/129 is not an IPv6 prefix"},
 		{strings.Replace(delegatedText, "|asn|64500", "|asx|64500", 1), `data:9: "asx" is not ipv4, ipv6 or asn`},
-		{strings.Replace(delegatedText, "*|3|", "*|x|", 1), `data:3: summary counts "x" records`},
+		{strings.Replace(delegatedText, "*|3|", "*|x|", 1), `data:3: the summary counts "x" records`},
 		{strings.Replace(delegatedText, "2.3|ripencc", "2.3|nobody", 1), `data:2: "nobody" is not a registry (afrinic, apnic, arin, lacnic, ripencc, iana, nro)`},
-		{delegatedText[:strings.Index(delegatedText, "ripencc|ZZ|ipv6")], "data:10: the file is cut off or damaged: its summary counts 2 ipv6 records and it holds 1"},
+		{delegatedText[:strings.Index(delegatedText, "ripencc|ZZ|ipv6")], "data:10: the file is truncated or damaged: its summary counts 2 ipv6 records, but it has 1"},
 		{"\x00\x01\x02", "data: neither text nor a MaxMind database: "},
-		{string(noCountry), `data: MaxMind database of type "Test-Country" has no countries in it`},
+		{string(noCountry), `data: the MaxMind database of type "Test-Country" has no countries`},
 		{string(mmdb(t, isoCode)[:300]), "data: neither text nor a MaxMind database: "},
 	} {
 		_, _, err := contents([]byte(c.data), "data")

@@ -34,7 +34,7 @@ func (t *Table) Add(from, to netip.Addr, code string) error {
 		return fmt.Errorf("%s to %s is not a range of addresses", from, to)
 	}
 	if from.Is4In6() || to.Is4In6() {
-		return fmt.Errorf("range from %s to %s begins or ends among IPv4 addresses in IPv6 notation", from, to)
+		return fmt.Errorf("the range from %s to %s begins or ends among IPv4-mapped addresses", from, to)
 	}
 	if !isCode(code) {
 		return fmt.Errorf("%q is not a country code of two letters", code)

@@ -73,7 +73,7 @@ type ShrunkError struct {
 
 // Error says by how much.
 func (e *ShrunkError) Error() string {
-	return fmt.Sprintf("the new data have %d %% of the %s addresses of those in use (%s instead of %s); the old data stay", e.Percent, e.Family, e.New, e.Old)
+	return fmt.Sprintf("the new data have only %d%% of the %s addresses of those in use (%s instead of %s); keeping the old data", e.Percent, e.Family, e.New, e.Old)
 }
 
 // InUseError refuses to replace data that cannot be read, unless it is forced.
@@ -87,10 +87,10 @@ func (e *InUseError) Unwrap() error { return e.Err }
 // On any error the data in use stay.
 func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 	if len(o.From) == 0 {
-		return nil, errors.New("there is nowhere to update from")
+		return nil, errors.New("no source to update from")
 	}
 	if o.SHA256 != "" && len(o.From) > 1 {
-		return nil, errors.New("a checksum is of one file, and there are several to update from")
+		return nil, errors.New("a checksum needs a single file, but there are several to update from")
 	}
 	if err := os.MkdirAll(filepath.Join(o.StateDir, folder), 0o700); err != nil {
 		return nil, err
@@ -359,7 +359,7 @@ func ReadFiles(ctx context.Context, p apart.Process, files ...string) (*Database
 }
 
 // errNoUpdate is said where the built-in data have always been in use.
-var errNoUpdate = errors.New("there has been no update: the built-in data are in use")
+var errNoUpdate = errors.New("nothing to undo: the built-in data are in use")
 
 // openEither opens data in use or the previous ones: the built-in snapshot stands for those
 // that have no file, unless neither has one.

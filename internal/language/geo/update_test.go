@@ -107,17 +107,17 @@ func TestUpdateRefuses(t *testing.T) {
 		o    UpdateOptions
 		want string
 	}{
-		{"nothing given", UpdateOptions{}, "there is nowhere to update from"},
+		{"nothing given", UpdateOptions{}, "no source to update from"},
 		{"no such file", UpdateOptions{From: []string{filepath.Join(state, "none")}}, "no such file or directory"},
 		{"empty", UpdateOptions{From: file("x.csv", "")}, "the file is empty"},
 		{"one empty of two", UpdateOptions{From: append(file("x.csv", ten), file("y.csv", "")...)}, "y.csv: the file is empty"},
 		{"cut off in a line", UpdateOptions{From: file("x.csv", ten[:len(ten)-4])}, "x.csv:2: "},
 		{"cut off gzip", UpdateOptions{From: file("x.csv.gz", string(gz(t, ten)[:30]))}, "unexpected EOF"},
 		{"another checksum", UpdateOptions{From: file("x.csv", ten), SHA256: wrong}, "and not " + wrong + " as asked for"},
-		{"a checksum for two", UpdateOptions{From: append(file("x.csv", ten), file("y.csv", ten)...), SHA256: wrong}, "a checksum is of one file"},
-		{"no IPv6", UpdateOptions{From: file("x.csv", ten[:strings.Index(ten, "2001")])}, "the new data have 0 % of the IPv6 addresses"},
-		{"IPv4 shrunk", UpdateOptions{From: file("x.csv", strings.Replace(ten, "192.0.2.9", "192.0.2.6", 1))}, "the new data have 70 % of the IPv4 addresses of those in use (7 instead of 10); the old data stay"},
-		{"IPv6 shrunk", UpdateOptions{From: file("x.csv", strings.Replace(ten, "2001:db8::9", "2001:db8::6", 1))}, "the new data have 70 % of the IPv6 addresses"},
+		{"a checksum for two", UpdateOptions{From: append(file("x.csv", ten), file("y.csv", ten)...), SHA256: wrong}, "a checksum needs a single file"},
+		{"no IPv6", UpdateOptions{From: file("x.csv", ten[:strings.Index(ten, "2001")])}, "the new data have only 0% of the IPv6 addresses"},
+		{"IPv4 shrunk", UpdateOptions{From: file("x.csv", strings.Replace(ten, "192.0.2.9", "192.0.2.6", 1))}, "the new data have only 70% of the IPv4 addresses of those in use (7 instead of 10); keeping the old data"},
+		{"IPv6 shrunk", UpdateOptions{From: file("x.csv", strings.Replace(ten, "2001:db8::9", "2001:db8::6", 1))}, "the new data have only 70% of the IPv6 addresses"},
 	} {
 		c.o.StateDir = state
 		if _, err := Update(t.Context(), c.o); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -267,7 +267,7 @@ func TestReadFiles(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	if _, err := ReadFiles(t.Context(), apart.Process{}, write(t, "cut", magic+"x")); err == nil || !strings.Contains(err.Error(), "cut off") {
+	if _, err := ReadFiles(t.Context(), apart.Process{}, write(t, "cut", magic+"x")); err == nil || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -98,7 +98,7 @@ func (s *Store) get(ctx context.Context, url string, old copyInfo) (*fetched, er
 	case err != nil:
 		return nil, err
 	case a.NotModified && old.Fetched.IsZero():
-		return nil, fmt.Errorf("%s: the server says that nothing has changed, and there is no copy", fetch.Redact(url))
+		return nil, fmt.Errorf("%s: the server says that nothing has changed, but there is no copy here", fetch.Redact(url))
 	case a.NotModified:
 		return &fetched{notModified: true}, nil
 	}

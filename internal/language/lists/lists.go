@@ -40,7 +40,7 @@ const (
 // before the copy is used instead.
 const patience = 2 * time.Minute
 
-var errPatience = fmt.Errorf("the list had not come whole after %v", patience)
+var errPatience = fmt.Errorf("the download was not complete after %v", patience)
 
 // Store is a folder of copies.
 type Store struct {
@@ -95,7 +95,7 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 	if !fresh && !s.Offline {
 		if err := s.fetch(url, path, info); err != nil {
 			if !have {
-				return nil, "", fmt.Errorf("no copy of the list yet, and none can be had: %w", err)
+				return nil, "", fmt.Errorf("no copy of the list yet, and the download failed: %w", err)
 			}
 			s.warn(&StaleError{err, info.Fetched})
 		}

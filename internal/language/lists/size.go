@@ -65,7 +65,7 @@ func shrunk(old, next addrset.Set) string {
 		before, after := count(old, f), count(next, f)
 		have := new(big.Int).Mul(after, big.NewInt(100))
 		if have.Cmp(new(big.Int).Mul(before, big.NewInt(minShare))) < 0 {
-			return fmt.Sprintf("the new list has %d %% of the %s addresses of the copy in use (%s instead of %s); a list that was cut off looks like this, so the copy stays",
+			return fmt.Sprintf("the new list has only %d%% of the %s addresses of the copy in use (%s instead of %s); it may be truncated, so the copy stays in use",
 				new(big.Int).Div(have, before).Int64(), familyName(f), after, before)
 		}
 	}
@@ -79,13 +79,13 @@ func grown(old, next addrset.Set) string {
 	for r := range next.Difference(old).Each() {
 		f := familyOf(r.From)
 		if count(addrset.Of(r), f).Cmp(wideOf[f]) >= 0 {
-			return fmt.Sprintf("the new list names all of %s, which the copy in use does not; hardly anybody means so much, so the copy stays", around(whole, r))
+			return fmt.Sprintf("the new list contains all of %s, which the copy in use does not; that looks like a mistake, so the copy stays in use", around(whole, r))
 		}
 	}
 	for _, f := range families {
 		before, after := count(old, f), count(next, f)
 		if after.Cmp(manyOf[f]) > 0 && after.Cmp(new(big.Int).Mul(before, big.NewInt(maxGrowth))) > 0 {
-			return fmt.Sprintf("the new list has more than %d times the %s addresses of the copy in use (%s instead of %s); hardly anybody means so many, so the copy stays",
+			return fmt.Sprintf("the new list has more than %d times the %s addresses of the copy in use (%s instead of %s); that looks like a mistake, so the copy stays in use",
 				maxGrowth, familyName(f), after, before)
 		}
 	}

@@ -34,19 +34,19 @@ func TestSized(t *testing.T) {
 		fmt.Fprintf(&hosts, " 198.51.100.%d", i*2)
 	}
 	for _, c := range []struct{ name, old, next, want string }{
-		{"everything", "192.0.2.0/24", "0.0.0.0/1 128.0.0.0/1 ::/0", "names all of 0.0.0.0/0"},
-		{"all of IPv6", "0.0.0.0/0", "0.0.0.0/0 ::/0", "names all of ::/0"},
-		{"a /7", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/7", "names all of 20.0.0.0/7"},
-		{"a /7 in pieces", "192.0.2.0/24", "192.0.2.0/24" + ninths.String(), "names all of 20.0.0.0/7"},
+		{"everything", "192.0.2.0/24", "0.0.0.0/1 128.0.0.0/1 ::/0", "contains all of 0.0.0.0/0"},
+		{"all of IPv6", "0.0.0.0/0", "0.0.0.0/0 ::/0", "contains all of ::/0"},
+		{"a /7", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/7", "contains all of 20.0.0.0/7"},
+		{"a /7 in pieces", "192.0.2.0/24", "192.0.2.0/24" + ninths.String(), "contains all of 20.0.0.0/7"},
 		{"a /8", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/8", "more than 10 times the IPv4 addresses"},
 		{"a /8 beside a /9", "30.0.0.0/9", "30.0.0.0/9 20.0.0.0/8", ""},
 		{"a /7 that was there", "20.0.0.0/7", "20.0.0.0/7 22.0.0.0/8", ""},
 		{"a /9", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/9", ""},
-		{"a /15 of IPv6", "2001:db8::/32", "2001:db8::/32 2a00::/15", "names all of 2a00::/15"},
+		{"a /15 of IPv6", "2001:db8::/32", "2001:db8::/32 2a00::/15", "contains all of 2a00::/15"},
 		{"two /16 of IPv6", "2001:db8::/32", "2001:db8::/32 2a00::/16 2a08::/16", "more than 10 times the IPv6 addresses"},
 		{"a /16 of IPv6", "192.0.2.0/24", "192.0.2.0/24 2a00::/16", ""},
 		{"what nobody sends from", "192.0.2.0/24", "192.0.2.0/24 224.0.0.0/3 4000::/2 8000::/1", ""},
-		{"fewer", hosts.String(), "198.51.100.0", "5 % of the IPv4 addresses"},
+		{"fewer", hosts.String(), "198.51.100.0", "5% of the IPv4 addresses"},
 		{"fewer of a short list", "198.51.100.0 198.51.100.9", "198.51.100.0", ""},
 	} {
 		err := sized("list", setOf(t, c.old), setOf(t, c.next))

@@ -22,7 +22,7 @@ func newWriter(w io.Writer) *writer { return &writer{out: bufio.NewWriter(w), li
 // add refuses lines that do not rise, or that no list has.
 func (w *writer) add(r apart.Row) error {
 	if r.Tag <= w.last || r.Tag > maxLines {
-		return fmt.Errorf("line %d behind line %d", r.Tag, w.last)
+		return fmt.Errorf("line %d after line %d", r.Tag, w.last)
 	}
 	w.last = r.Tag
 	for ; w.line < r.Tag; w.line++ {

@@ -53,9 +53,9 @@ func (f *file) approve(e source.Entry) (all []string) {
 		switch {
 		case !fine:
 		case !slices.Contains(Approvals, name):
-			f.fail(f.At(n), "", "approve is a list of %s, this is %s%s", strings.Join(Approvals, ", "), source.Quote(name), source.DidYouMean(name, Approvals))
+			f.fail(f.At(n), "", "approve must be a list of %s, not %s%s", strings.Join(Approvals, ", "), source.Quote(name), source.DidYouMean(name, Approvals))
 		case slices.Contains(all, name):
-			f.fail(f.At(n), "remove one", "%s is in approve twice", name)
+			f.fail(f.At(n), "remove one", "%s is listed twice in approve", name)
 		default:
 			all = append(all, name)
 		}
@@ -73,12 +73,12 @@ func (f *file) access(e source.Entry) (all []Access) {
 			case "who":
 				a.Who, _ = f.Text(k.Value, "who")
 				if a.Who != "" && !IsWho(a.Who) {
-					f.fail(f.At(k.Value), "write oidc:GROUP, or user:NAME", "who is %s", source.Quote(a.Who))
+					f.fail(f.At(k.Value), "write oidc:GROUP, or user:NAME", "who must be oidc:GROUP or user:NAME, not %s", source.Quote(a.Who))
 				}
 			case "role":
 				a.Role, _ = f.Text(k.Value, "role")
 				if a.Role != "" && !slices.Contains(roles, a.Role) {
-					f.fail(f.At(k.Value), "", "role must be viewer, operator or admin, this is %s%s", source.Quote(a.Role), source.DidYouMean(a.Role, roles))
+					f.fail(f.At(k.Value), "", "role must be viewer, operator or admin, not %s%s", source.Quote(a.Role), source.DidYouMean(a.Role, roles))
 				}
 			case "hosts":
 				a.Hosts = f.selector(k)

@@ -66,7 +66,7 @@ func TestAsking(t *testing.T) {
 		{"not", "not [office, 192.0.2.0/24]", who(false), "not [office, 192.0.2.0/24]", ""},
 		{"anybody", "any", who(false), "anybody", ""},
 		{"zone", "lan", who(false), "lan", ""},
-		{"zone without sense", "lan", who(true), "", "--from:1:1: zone \"lan\" cannot be used after from in output: packets from this host come in by no interface\n    lan\n    ^\nhint: write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward"},
+		{"zone without sense", "lan", who(true), "", "--from:1:1: zone \"lan\" cannot be used after from in output: packets from this host have no incoming interface\n    lan\n    ^\nhint: write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward"},
 		{"unknown set", "not offce", who(false), "", "--from:1:5: unknown set or zone \"offce\", did you mean \"office\"?\n    not offce\n        ^"},
 		{"bad address", "192.0.2.0/33", who(false), "", "--from:1:1: "},
 		{"zone alone", "wan", zone, "wan", ""},

@@ -15,12 +15,12 @@ type (
 
 // Remedies.
 const (
-	SeeCountries    Remedy = "see which countries there are data of"
-	RenewCountries  Remedy = "renew the country data"
-	ReadCountries   Remedy = "be allowed to read the country data"
-	SeeFindingCodes Remedy = "see which codes findings have"
-	GiveLabels      Remedy = "say which host it is for"
-	NameOrGiveFacts Remedy = "name the interface, or have the facts of the host"
+	SeeCountries    Remedy = "list the countries that there are data for"
+	RenewCountries  Remedy = "update the country data"
+	ReadCountries   Remedy = "get permission to read the country data"
+	SeeFindingCodes Remedy = "list the codes of findings"
+	GiveLabels      Remedy = "name the host that it is for"
+	NameOrGiveFacts Remedy = "name the interface, or provide the facts of the host"
 )
 
 // Errorf makes an error at a place of p, with the source line in it. The hint

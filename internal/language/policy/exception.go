@@ -45,7 +45,7 @@ func (f *file) exceptions(e source.Entry, of **ExceptionBounds) {
 	if e.Value.Kind != yaml.MappingNode {
 		text, ok := f.Text(e.Value, "exceptions")
 		if b.None = ok; ok && text != "none" {
-			f.fail(f.At(e.Value), "write none, or a mapping with who and longest", "exceptions is none or a mapping, this is %s", source.Quote(text))
+			f.fail(f.At(e.Value), "write none, or a mapping with who and longest", "exceptions must be none or a mapping, not %s", source.Quote(text))
 		}
 		return
 	}
@@ -76,15 +76,15 @@ func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func(
 func (p *Policy) mayExcept(b *ExceptionBounds, by string, what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
 	switch {
 	case b.None:
-		return p.Errorf(b.Pos, "", "the policy lets nobody in %s", by)
+		return p.Errorf(b.Pos, "", "the policy allows no exceptions %s", by)
 	case b.Longest > 0 && (length == 0 || length > b.Longest):
-		return p.Errorf(b.LongestPos, "", "the policy lets nobody in %s for longer than %s", by, formatDuration(b.Longest))
+		return p.Errorf(b.LongestPos, "", "the policy allows no exceptions %s for longer than %s", by, formatDuration(b.Longest))
 	case len(b.Who) == 0:
 		return nil
 	}
 	in, err := inWho(what)
 	if err == nil && !in {
-		err = p.Errorf(b.WhoPos, "", "%s is not among those that the policy lets in %s", what, by)
+		err = p.Errorf(b.WhoPos, "", "%s is not an address that the policy lets in %s", what, by)
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (p *Policy) Service(text string) (string, error) {
 // Polices says why an exception would do nothing to a policy; nil where it does.
 func (p *Policy) Polices() error {
 	if p.Input == nil && p.Forward == nil {
-		return fmt.Errorf("the running policy has neither input nor forward, so everybody is let in")
+		return fmt.Errorf("the running policy has neither input nor forward, so everything is allowed")
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ type Expectation struct {
 
 // expectClauses are the parts that expectations have beside those of rules.
 var expectClauses = []*clause{
-	{"on", "on input|output|forward", "The way of the packets, where the other words do not say it.", []string{"reject smtp on output"}, (*rule).on},
-	{"state", "state STATE", "What connection tracking says of the packets: `new`, `established`, `related`, `invalid`, or a list of these. Without it they are new.", []string{"allow [tcp, udp] from 198.51.100.53 state established"}, (*rule).state},
+	{"on", "on input|output|forward", "The direction of the packets, if the other words do not imply it.", []string{"reject smtp on output"}, (*rule).on},
+	{"state", "state STATE", "The state of the packets in connection tracking: `new`, `established`, `related`, `invalid`, or a list of these. Default: `new`.", []string{"allow [tcp, udp] from 198.51.100.53 state established"}, (*rule).state},
 }
 
 // ruleClausesExpected are the clauses of rules that expectations have as well.
@@ -55,11 +55,11 @@ func expectWords() []string {
 func noSenseExpected(word string) (why, wayOut string) {
 	switch word {
 	case "limit", "max":
-		return "limits count as not reached", "leave it out"
+		return "limits count as not reached", "remove it"
 	case "until":
-		return "it is about now", "leave it out"
+		return "an expectation is about the present", "remove it"
 	case "log":
-		return "it is about verdicts alone", "leave it out"
+		return "an expectation is only about verdicts", "remove it"
 	}
 	return "", ""
 }
@@ -116,7 +116,7 @@ func (r *rule) verdict() bool {
 	case "accept", "permit", "pass", "open":
 		way = "write allow"
 	case "block", "refuse", "forbid", "closed", "close":
-		way = "write deny, or drop or reject where it matters which"
+		way = "write deny, or drop or reject if it matters which"
 	case "discard":
 		way = "write drop"
 	case "clamp", "masquerade", "redirect", "map":
@@ -131,7 +131,7 @@ func (r *rule) on() bool {
 		return false
 	}
 	if !slices.Contains(hookWords, t.text) {
-		return r.failAt(t, "write on input, on output or on forward", "expected input, output or forward behind on, found %s%s", t.describe(), source.DidYouMean(t.text, hookWords))
+		return r.failAt(t, "write on input, on output or on forward", "expected input, output or forward after on, found %s%s", t.describe(), source.DidYouMean(t.text, hookWords))
 	}
 	r.expect.On = Hook(t.text)
 	return true
@@ -145,7 +145,7 @@ func (r *rule) state() bool {
 		}
 		switch {
 		case t.text == "untracked":
-			return r.failAt(t, "leave out state: what opens a flow is meant, tracked or not", "what is untracked is what the policy says in bypass")
+			return r.failAt(t, "remove state: packets that begin a connection are meant, tracked or not", "write bypass in the policy to leave packets untracked")
 		case !slices.Contains(stateWords, t.text):
 			return r.failAt(t, "known are "+strings.Join(stateWords, ", "), "unknown state %s%s", source.Quote(t.text), source.DidYouMean(t.text, stateWords))
 		case slices.Contains(r.expect.States, t.text):
@@ -194,7 +194,7 @@ func (p *Policy) AddExpectations(name string, data []byte) error {
 	before := p.Expect
 	l.policy, l.files = p, []string{name}
 	if _, twice := p.lines[name]; twice {
-		l.fail(Pos{File: name}, "name a file with only version and expect", "the file is part of the policy already")
+		l.fail(Pos{File: name}, "name a file that has only version and expect", "the file is part of the policy already")
 		return l.errs
 	}
 	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: []string{name}}
@@ -214,14 +214,14 @@ func (p *Policy) AddExpectations(name string, data []byte) error {
 
 // expectations reads the document of a file that has nothing else.
 func (f *file) expectations(doc *yaml.Node) {
-	const hint = "a file of expectations has version: 1 and a list under expect"
+	const hint = "write version: 1 and a list under expect"
 	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
 		f.fail(f.Pos(1, 1), hint, "file is empty")
 		return
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		f.fail(f.At(root), hint, "the file must be a mapping, this is %s", source.KindName(root))
+		f.fail(f.At(root), hint, "the file must be a mapping, not %s", source.KindName(root))
 		return
 	}
 	seen := map[string]bool{}
@@ -233,7 +233,7 @@ func (f *file) expectations(doc *yaml.Node) {
 		case e.Name == "expect":
 			f.expect(e)
 		case grammar.Of("policy").Key(e.Name) != nil:
-			f.fail(f.At(e.Key), hint+"; everything else belongs in the policy", "%s cannot be used in a file of expectations", source.Quote(e.Name))
+			f.fail(f.At(e.Key), hint+"; everything else belongs in the policy file", "%s cannot be used in a file of expectations", source.Quote(e.Name))
 		default:
 			f.fail(f.At(e.Key), hint, "unknown key %s in a file of expectations%s", source.Quote(e.Name), source.DidYouMean(e.Name, []string{"version", "expect"}))
 		}

@@ -59,9 +59,9 @@ func (f *file) banBounds(e source.Entry) *BanBounds {
 
 // widest reads the lengths of two prefixes.
 func (f *file) widest(n *yaml.Node, b *BanBounds) {
-	const hint = "write widest: [24, 48], the lengths of a prefix of IPv4 and of one of IPv6"
+	const hint = "write widest: [24, 48], the prefix lengths for IPv4 and IPv6"
 	if n.Kind != yaml.SequenceNode || len(n.Content) != 2 {
-		f.fail(f.At(n), hint, "widest takes two prefix lengths")
+		f.fail(f.At(n), hint, "widest needs two prefix lengths")
 		return
 	}
 	for i, most := range []uint64{32, 128} {
@@ -109,11 +109,11 @@ const leastSharing = 2
 func parseHosts(s string) (int, *problem) {
 	count, unit, _ := strings.Cut(strings.TrimSpace(s), " ")
 	if unit = strings.TrimSpace(unit); unit != "hosts" && unit != "host" {
-		return 0, problemf("write as in 3 hosts", "%s is no number of hosts", source.Quote(s))
+		return 0, problemf("write it as in 3 hosts", "%s is not a number of hosts", source.Quote(s))
 	}
 	n, p := parseNumber(count, "after", mostHosts)
 	if p == nil && n < leastSharing {
-		p = problemf("write after: 2 hosts, or more", "after is at least %d hosts: one that lies would ban on all", leastSharing)
+		p = problemf("write after: 2 hosts, or more", "after must be at least %d hosts: otherwise one host that lies could ban on all", leastSharing)
 	}
 	return int(n), p //nolint:gosec // at most mostHosts
 }
@@ -124,9 +124,9 @@ func (f *file) boundShared(fleet *Fleet) {
 	switch {
 	case s == nil || f.lenient:
 	case b == nil:
-		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans makes the controller ban, which needs bans")
+		f.fail(s.Pos, "write bans: {for: "+formatDuration(max(s.For, time.Hour))+"}", "share-bans needs bans, which lets the controller ban")
 	case s.For > b.For:
-		f.fail(s.Pos, "", "share-bans bans for %s, but bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
+		f.fail(s.Pos, "", "for is %s, but bans lets the controller ban for at most %s", formatDuration(s.For), formatDuration(b.For))
 	}
 }
 
@@ -168,7 +168,7 @@ func (p *Policy) neverBanned(fleet *Policy) (all addrset.Set) {
 func (p *Policy) MayBan(what addrset.Range, length time.Duration) error {
 	b := p.Fleet.Bans
 	if b == nil {
-		return p.Errorf(p.Fleet.Pos, "write bans: {} in the file of the fleet, and sign that", "the fleet does not let its controller ban")
+		return p.Errorf(p.Fleet.Pos, "write bans: {} in the file of the fleet and sign it", "the fleet does not let its controller ban")
 	}
 	if length == 0 || length > b.For {
 		return p.Errorf(b.Pos, "", "the fleet lets its controller ban for at most %s", formatDuration(b.For))
@@ -179,7 +179,7 @@ func (p *Policy) MayBan(what addrset.Range, length time.Duration) error {
 	}
 	as := addrset.PrefixRange(netip.PrefixFrom(what.From, widest).Masked())
 	if size, most := distance(what), distance(as); most.Less(size) {
-		return p.Errorf(b.Pos, "", "%s is wider than a /%d, the widest that the fleet lets its controller ban", what, widest)
+		return p.Errorf(b.Pos, "", "%s is larger than a /%d, the largest prefix that the fleet lets its controller ban", what, widest)
 	}
 	return nil
 }
@@ -193,10 +193,10 @@ func distance(r addrset.Range) addrset.Number {
 func (p *Policy) MayAllow(what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
 	b := p.Fleet.Exceptions
 	if b == nil {
-		return p.Errorf(p.Fleet.Pos, "write exceptions: {who: [...], longest: 8h} in the file of the fleet, and sign that", "the fleet does not let its controller make exceptions")
+		return p.Errorf(p.Fleet.Pos, "write exceptions: {who: [...], longest: 8h} in the file of the fleet and sign it", "the fleet does not let its controller make exceptions")
 	}
 	if length == 0 {
-		return p.Errorf(b.Pos, "", "exceptions by the controller need an end")
+		return p.Errorf(b.Pos, "", "an exception by the controller needs an end")
 	}
 	return p.mayExcept(b, "by its controller", what, length, inWho)
 }

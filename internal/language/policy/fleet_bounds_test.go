@@ -41,10 +41,10 @@ func TestFleetBounds(t *testing.T) {
 		{"192.0.2.1", time.Hour, ""},
 		{"192.0.0.0/20", 24 * time.Hour, ""},
 		{"192.0.2.77-192.0.18.76", time.Hour, ""},
-		{"192.0.2.77-192.0.18.77", time.Hour, "fleet.yaml:7:1: 192.0.2.77-192.0.18.77 is wider than a /20"},
-		{"192.0.0.0/19", time.Hour, "is wider than a /20"},
+		{"192.0.2.77-192.0.18.77", time.Hour, "fleet.yaml:7:1: 192.0.2.77-192.0.18.77 is larger than a /20"},
+		{"192.0.0.0/19", time.Hour, "is larger than a /20"},
 		{"2001:db8::/40", time.Hour, ""},
-		{"2001:db8::/39", time.Hour, "is wider than a /40"},
+		{"2001:db8::/39", time.Hour, "is larger than a /40"},
 		{"192.0.2.1", 0, "for at most 1d"},
 		{"192.0.2.1", 24*time.Hour + 1, "for at most 1d"},
 	} {
@@ -61,9 +61,9 @@ func TestFleetBounds(t *testing.T) {
 		return func(addrset.Range) (bool, error) { return is, nil }
 	}
 	for want, err := range map[string]error{
-		"lets nobody in by its controller for longer than 8h":   p.MayAllow(one, 9*time.Hour, in(true)),
-		"not among those that the policy lets in by its contro": p.MayAllow(one, time.Hour, in(false)),
-		"need an end": p.MayAllow(one, 0, in(true)),
+		"allows no exceptions by its controller for longer than 8h": p.MayAllow(one, 9*time.Hour, in(true)),
+		"not an address that the policy lets in by its contro":      p.MayAllow(one, time.Hour, in(false)),
+		"needs an end": p.MayAllow(one, 0, in(true)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -92,17 +92,17 @@ func TestFleetBoundsErrors(t *testing.T) {
 		{"bans: {max: 0}", "fleet.yaml:7:13: max must be above zero"},
 		{"bans: {max: 1000001}", "fleet.yaml:7:13: "},
 		{"bans: {for: 7}", "fleet.yaml:7:13: \"7\" is not a duration; add the unit, as in 7s"},
-		{"bans: {widest: 24}", "fleet.yaml:7:16: widest takes two prefix lengths; write widest: [24, 48]"},
-		{"bans: {widest: [24]}", "fleet.yaml:7:16: widest takes two"},
+		{"bans: {widest: 24}", "fleet.yaml:7:16: widest needs two prefix lengths; write widest: [24, 48]"},
+		{"bans: {widest: [24]}", "fleet.yaml:7:16: widest needs two"},
 		{"bans: {widest: [33, 48]}", "fleet.yaml:7:17: "},
 		{"bans: {widest: [24, 129]}", "fleet.yaml:7:21: "},
 		{"bans: {}\nbans: {}", "fleet.yaml:8:1: "},
 		{"exceptions: {who: [nobody]}", "fleet.yaml:7:20: "},
-		{"share-bans: {after: 3, for: 1h}", "fleet.yaml:7:21: \"3\" is no number of hosts; write as in 3 hosts"},
-		{"share-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:7:1: share-bans makes the controller ban, which needs bans; write bans: {for: 2h}"},
-		{"bans: {for: 1h}\nshare-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:8:1: share-bans bans for 2h, but bans lets the controller ban for at most 1h"},
+		{"share-bans: {after: 3, for: 1h}", "fleet.yaml:7:21: \"3\" is not a number of hosts; write it as in 3 hosts"},
+		{"share-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:7:1: share-bans needs bans, which lets the controller ban; write bans: {for: 2h}"},
+		{"bans: {for: 1h}\nshare-bans: {after: 3 hosts, for: 2h}", "fleet.yaml:8:1: for is 2h, but bans lets the controller ban for at most 1h"},
 		{"bans: {}\nshare-bans: {after: 3 hosts}", "fleet.yaml:8:1: "},
-		{"bans: {}\nshare-bans: {after: 1 host, for: 1h}", "fleet.yaml:8:21: after is at least 2 hosts: one that lies would ban on all; write after: 2 hosts, or more"},
+		{"bans: {}\nshare-bans: {after: 1 host, for: 1h}", "fleet.yaml:8:21: after must be at least 2 hosts: otherwise one host that lies could ban on all; write after: 2 hosts, or more"},
 	} {
 		want, hint, _ := strings.Cut(test[1], "; ")
 		if _, err := bounded(t, test[0]+"\n"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), hint) {

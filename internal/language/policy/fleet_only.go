@@ -30,7 +30,7 @@ func (f *file) onlyGuests(n *yaml.Node) *selector.Selector {
 	of := strings.TrimLeft(text, " ")
 	rest, is := strings.CutPrefix(of, "guests ")
 	if !is {
-		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "the scope of a part is guests, this is %s", source.Quote(text))
+		f.fail(f.RuneAt(n, 0), "write only: guests app=shop", "the scope of a part must be guests, not %s", source.Quote(text))
 		return nil
 	}
 	s, err := selector.Parse(rest)

@@ -36,10 +36,10 @@ func (r Reading) ReadFleet(path string) (*Policy, error) {
 func (f *file) mayStandInFleet(e source.Entry) bool {
 	switch {
 	case f.isFleet && e.Name == "include":
-		f.fail(f.At(e.Key), "name the file in parts, where it can name its hosts", "include cannot be used in a part of a fleet")
+		f.fail(f.At(e.Key), "list the file under parts of the fleet; it can select its hosts", "include cannot be used in a part of a fleet")
 	case !f.isFleet && f.follow && slices.Contains(partKeys, e.Name):
 		f.unread = true // the fleet has the rest
-		f.ofAll(e.Key, "%s is for parts of a fleet, and this is a policy of one host", e.Name)
+		f.ofAll(e.Key, "%s is only for parts of a fleet, but this is the policy of one host", e.Name)
 	default:
 		return true
 	}
@@ -71,7 +71,7 @@ func (f *file) ofFleet(root *yaml.Node) bool {
 	case isView:
 		f.hostView(root)
 	case f.follow && f.view == nil && !f.every:
-		f.ofAll(key, "%s is of a whole fleet, and a policy is of one host", f.Name)
+		f.ofAll(key, "%s describes a whole fleet, but a policy is for one host", f.Name)
 	default:
 		f.fleetFile(root)
 	}
@@ -126,7 +126,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 		case "signing":
 			text, _ := f.Text(e.Value, "signing")
 			if fleet.OnlineSigning = text == "controller"; text != "" && !fleet.OnlineSigning && text != "offline" {
-				f.fail(f.At(e.Value), "write offline or controller", "signing is offline or controller, this is %s", source.Quote(text))
+				f.fail(f.At(e.Value), "write offline or controller", "signing must be offline or controller, not %s", source.Quote(text))
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 	f.boundShared(fleet)
 	if parts == nil {
 		if !f.lenient {
-			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "a fleet without parts")
+			f.fail(fleet.Pos, "write parts: [parts/*.yaml]", "the fleet has no parts")
 		}
 		return
 	}
@@ -158,7 +158,7 @@ func (f *file) fleetFile(root *yaml.Node) {
 	// The source of a guest with an address of its own is that, whatever else is rewritten.
 	f.policy.NAT = slices.Concat(f.maps, f.policy.NAT)
 	if !f.every && len(f.errs) == before && !slices.ContainsFunc(fleet.Parts, func(p Part) bool { return p.Matches }) {
-		f.fail(f.At(parts), "write a part without hosts, which applies to every host", "no part applies to %s, which would be left open", fleet)
+		f.fail(f.At(parts), "add a part without hosts, which applies to every host", "no part applies to %s, which would be unprotected", fleet)
 	}
 }
 
@@ -265,7 +265,7 @@ func (f *file) badSelector(n *yaml.Node, what, text string, offset int, err erro
 	if at := (*selector.Error)(nil); errors.As(err, &at) {
 		pos = f.RuneAt(n, utf8.RuneCountInString(text[:min(offset+at.Offset, len(text))]))
 	}
-	f.fail(pos, "write as in role=web and env=prod", "%s: %v", what, err)
+	f.fail(pos, "write it as in role=web and env=prod", "%s: %v", what, err)
 }
 
 // hostView reads what a host is, and then its fleet.
@@ -384,7 +384,7 @@ var (
 
 func checkFleet(s string) *problem {
 	if !fleetSyntax().MatchString(s) {
-		return problemf("write small letters, digits, dots and hyphens, at most 253", "%s is not the name of a fleet", source.Quote(s))
+		return problemf("write lowercase letters, digits, dots and hyphens, at most 253", "%s is not the name of a fleet", source.Quote(s))
 	}
 	return nil
 }
@@ -410,7 +410,7 @@ func (l *loader) bothHint() string {
 	if l.policy.Fleet == nil {
 		return ""
 	}
-	return fmt.Sprintf("both are of %s: say it in one, or give one hosts that leaves it out", l.policy.Fleet)
+	return fmt.Sprintf("both apply to %s: set it in one of them, or exclude the host by the hosts of one", l.policy.Fleet)
 }
 
 // requires checks that another part defines a name.
@@ -420,7 +420,7 @@ func (f *file) requires(w Word) {
 	case defined.File == f.Name:
 		f.fail(w.Pos, "remove it", "%s is defined in this part, see %s", source.Quote(w.Text), defined)
 	case defined.File == "" && !f.unread:
-		f.fail(w.Pos, f.elsewhere(w.Text), "no part of %s defines %s", f.policy.Fleet, source.Quote(w.Text))
+		f.fail(w.Pos, f.elsewhere(w.Text), "no part that applies to %s defines %s", f.policy.Fleet, source.Quote(w.Text))
 	}
 }
 
@@ -442,7 +442,7 @@ func (l *loader) defined(name string) Pos {
 func (l *loader) elsewhere(name string) string {
 	for _, own := range l.others {
 		if pos := own.defined(name); pos.File != "" {
-			return fmt.Sprintf("%s defines it, which is not of %s", pos, l.policy.Fleet)
+			return fmt.Sprintf("%s defines it, but does not apply to %s", pos, l.policy.Fleet)
 		}
 	}
 	return ""

@@ -131,22 +131,22 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"parts/50-db.yaml": "version: 1\nhosts: role=db\ninput: {default: reject}\n"},
 			nil,
-			"parts/50-db.yaml:3:9: default is already set, see parts/10-base.yaml:3:19; both are of host db-1 (env=prod, role=db): say it in one, or give one hosts that leaves it out",
+			"parts/50-db.yaml:3:9: default is already set, see parts/10-base.yaml:3:19; both apply to host db-1 (env=prod, role=db): set it in one of them, or exclude the host by the hosts of one",
 		},
 		{
 			map[string]string{"parts/50-db.yaml": "version: 1\nsets: {office: [192.0.2.1]}\n"},
 			web,
-			"parts/50-db.yaml:2:8: set \"office\" is already a set, see parts/10-base.yaml:2:9; both are of a host with role=web: say it in one, or give one hosts that leaves it out",
+			"parts/50-db.yaml:2:8: set \"office\" is already a set, see parts/10-base.yaml:2:9; both apply to a host with role=web: set it in one of them, or exclude the host by the hosts of one",
 		},
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\ninput: {rules: [allow ssh from admins]}\n"},
 			web,
-			"parts/60-web.yaml:3:32: unknown set or zone \"admins\"; parts/50-db.yaml:3:9 defines it, which is not of a host with role=web",
+			"parts/60-web.yaml:3:32: unknown set or zone \"admins\"; parts/50-db.yaml:3:9 defines it, but does not apply to a host with role=web",
 		},
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nhosts: role=web\nrequires: [office, admins]\ninput: {rules: [allow ssh from admins]}\n"},
 			web,
-			"parts/60-web.yaml:3:20: no part of a host with role=web defines \"admins\"; parts/50-db.yaml:3:9 defines it, which is not of a host with role=web",
+			"parts/60-web.yaml:3:20: no part that applies to a host with role=web defines \"admins\"; parts/50-db.yaml:3:9 defines it, but does not apply to a host with role=web",
 		},
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nrequires: shop\nservices: {shop: tcp/81}\n"},
@@ -163,17 +163,17 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\ninclude: [more.yaml]\n"},
 			nil,
-			"parts/60-web.yaml:2:1: include cannot be used in a part of a fleet; name the file in parts, where it can name its hosts",
+			"parts/60-web.yaml:2:1: include cannot be used in a part of a fleet; list the file under parts of the fleet; it can select its hosts",
 		},
 		{
 			map[string]string{"parts/60-web.yaml": "version: 1\nsets: {x: {hosts: role=web, within: 192.0.2.0/24}}\n"},
 			nil,
-			"parts/60-web.yaml:2:12: a set by hosts cannot be defined here; define it in the file of the fleet: its members are the same on every host",
+			"parts/60-web.yaml:2:12: a set by hosts cannot be defined here; define it in the file of the fleet, since its members are the same on every host",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web}}\n"},
 			nil,
-			"fleet.yaml:4:14: set \"web\" has no within, which bounds the addresses of its members; write within: [203.0.113.0/24]: nothing outside of it can be in the set",
+			"fleet.yaml:4:14: set \"web\" needs within, which bounds the addresses of its members; write within: [203.0.113.0/24]; no member can be outside it",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {union: [a], within: 192.0.2.0/24}, a: [192.0.2.1]}\n"},
@@ -183,7 +183,7 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/*.yaml]\nsets: {web: {hosts: role=web, guests: role=web, within: 192.0.2.0/24}}\n"},
 			web,
-			"fleet.yaml:4:31: hosts and guests in one set; define two sets, and a third with union",
+			"fleet.yaml:4:31: both hosts and guests in one set; define two sets, and a third with union",
 		},
 		{
 			map[string]string{"db-1.yaml": strings.Replace(fleetTexts["db-1.yaml"], "203.0.113.5", "203.0.114.5", 1)},
@@ -197,7 +197,7 @@ func TestFleetErrors(t *testing.T) {
 		{
 			map[string]string{"parts/10-base.yaml": ""},
 			&View{Host: "log-1"},
-			"fleet.yaml:3:8: no part applies to host log-1 (no labels), which would be left open; write a part without hosts, which applies to every host",
+			"fleet.yaml:3:8: no part applies to host log-1 (no labels), which would be unprotected; add a part without hosts, which applies to every host",
 		},
 		{
 			map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [parts/10-base.yaml, gone.yaml]\n"},
@@ -207,7 +207,7 @@ func TestFleetErrors(t *testing.T) {
 		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\nparts: [fleet.yaml, parts/*.yaml]\n"}, web, "fleet.yaml:3:9: fleet.yaml is not a part"},
 		{map[string]string{"fleet.yaml": "version: 1\nfleet: Example_Net/\nparts: [parts/*.yaml]\n"}, web, "fleet.yaml:2:8: \"Example_Net/\" is not the name of a fleet; write"},
 		{map[string]string{"fleet.yaml": "fleet: example.net\n"}, web, "fleet.yaml:1:1: version is missing"},
-		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\ninput: {default: drop}\n"}, web, "fleet.yaml:2:8: a fleet without parts; write parts: [parts/*.yaml]"},
+		{map[string]string{"fleet.yaml": "version: 1\nfleet: example.net\ninput: {default: drop}\n"}, web, "fleet.yaml:2:8: the fleet has no parts; write parts: [parts/*.yaml]"},
 		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, nil, "db-1.yaml:2:8: fleet.yaml is not the file of a fleet"},
 		{map[string]string{"fleet.yaml": fleetTexts["parts/10-base.yaml"]}, web, "fleet.yaml:1:1: fleet.yaml is the policy of one host; name the file of the fleet"},
 		{map[string]string{"fleet.yaml": fleetTexts["db-1.yaml"]}, web, "fleet.yaml:2:1: fleet.yaml is the file of one host in a fleet; name the file of the fleet"},
@@ -224,9 +224,9 @@ func TestFleetErrors(t *testing.T) {
 		checkFleetError(t, err, test.want)
 	}
 	_, err := (Reading{Texts: changed(nil)}).Load("fleet.yaml")
-	checkFleetError(t, err, "fleet.yaml:2:1: fleet.yaml is of a whole fleet, and a policy is of one host")
+	checkFleetError(t, err, "fleet.yaml:2:1: fleet.yaml describes a whole fleet, but a policy is for one host")
 	_, err = (Reading{Texts: changed(nil)}).Load("parts/50-db.yaml")
-	checkFleetError(t, err, "parts/50-db.yaml:2:1: hosts is for parts of a fleet, and this is a policy of one host")
+	checkFleetError(t, err, "parts/50-db.yaml:2:1: hosts is only for parts of a fleet, but this is the policy of one host")
 	if errs := err.(Errors); len(errs) != 1 || errs[0].Remedy != GiveLabels { //nolint:errorlint // that is what Load gives
 		t.Errorf("%v", err)
 	}
@@ -284,23 +284,23 @@ func TestRollOut(t *testing.T) {
 		t.Errorf("%v %s", err, diff)
 	}
 	for _, test := range []struct{ text, want string }{
-		{"{stages: [5%, 1%, 100%]}", "fleet.yaml:4:25: a stage of 1% follows one of 5%; each stage includes those before it"},
+		{"{stages: [5%, 1%, 100%]}", "fleet.yaml:4:25: a stage of 1% follows a stage of 5%; each stage includes those before it"},
 		{"{stages: [5%]}", "fleet.yaml:4:21: the last stage is 5%, so some hosts would never get a new policy; end with 100%"},
 		{"{stages: []}", "fleet.yaml:4:12: stages is empty"},
-		{"{stages: [half]}", `fleet.yaml:4:21: "half" is no stage; write 1 per class, 3 hosts or 5%`},
+		{"{stages: [half]}", `fleet.yaml:4:21: "half" is not a stage; write 1 per class, 3 hosts or 5%`},
 		{"{stages: [0 hosts, 100%]}", "fleet.yaml:4:21: a stage must be above zero"},
-		{"{stages: [101%]}", `fleet.yaml:4:21: "101%" is no percentage of hosts`},
+		{"{stages: [101%]}", `fleet.yaml:4:21: "101%" is not a percentage of hosts`},
 		{"{settle: soon}", `fleet.yaml:4:20: "soon" is not a duration`},
-		{"{probes: ping}", `fleet.yaml:4:20: "ping" is no probe; write https://HOST/PATH, tcp HOST:PORT or controller`},
+		{"{probes: ping}", `fleet.yaml:4:20: "ping" is not a probe; write https://HOST/PATH, tcp HOST:PORT or controller`},
 		{"{probes: tcp db}", `fleet.yaml:4:20: "db" is not a host and a port`},
-		{"{probes: \"https://a:b@localhost/\"}", "fleet.yaml:4:21: URL has a password in it"},
-		{"{halt: {failed: some}}", `fleet.yaml:4:27: failed must be a whole number, this is "some"; write a number of hosts, or a percentage as in 1%`},
-		{"{on-halt: stop}", `fleet.yaml:4:21: on-halt must be revert or hold, this is "stop"`},
-		{"{freeze: Fri 16:00}", `fleet.yaml:4:20: "Fri 16:00" is no time of a week`},
-		{"{freeze: Fri 16:00 - Mon 24:00 UTC}", "fleet.yaml:4:20: 24:00 is no time of a day"},
-		{"{freeze: Fra 16:00 - Mon 08:00 UTC}", `fleet.yaml:4:20: "Fra" is no day`},
-		{"{freeze: Fri 16:00 - Fri 16:00 UTC}", "fleet.yaml:4:20: \"Fri 16:00 - Fri 16:00 UTC\" begins and ends at one time"},
-		{"{freeze: Fri 16:00 - Mon 08:00 Mars/Olympus}", `fleet.yaml:4:20: unknown time zone "Mars/Olympus"; write as in Europe/Berlin, or UTC`},
+		{"{probes: \"https://a:b@localhost/\"}", "fleet.yaml:4:21: the URL contains a password"},
+		{"{halt: {failed: some}}", `fleet.yaml:4:27: failed must be a whole number, not "some"; write a number of hosts, or a percentage as in 1%`},
+		{"{on-halt: stop}", `fleet.yaml:4:21: on-halt must be revert or hold, not "stop"`},
+		{"{freeze: Fri 16:00}", `fleet.yaml:4:20: "Fri 16:00" is not a period of the week`},
+		{"{freeze: Fri 16:00 - Mon 24:00 UTC}", "fleet.yaml:4:20: 24:00 is not a time of day"},
+		{"{freeze: Fra 16:00 - Mon 08:00 UTC}", `fleet.yaml:4:20: "Fra" is not a day`},
+		{"{freeze: Fri 16:00 - Fri 16:00 UTC}", "fleet.yaml:4:20: \"Fri 16:00 - Fri 16:00 UTC\" begins and ends at the same time"},
+		{"{freeze: Fri 16:00 - Mon 08:00 Mars/Olympus}", `fleet.yaml:4:20: unknown time zone "Mars/Olympus"; write it as in Europe/Berlin, or UTC`},
 	} {
 		_, err := read(test.text)
 		checkFleetError(t, err, test.want)
@@ -330,10 +330,10 @@ func TestFleetAccess(t *testing.T) {
 		{"everybody", "fleet.yaml:4:9: an access must be a mapping"},
 		{"[{role: admin}]", "fleet.yaml:4:10: access without who; write who: oidc:GROUP, or user:NAME"},
 		{"[{who: \"user:a\"}]", "fleet.yaml:4:10: access without role; write role: viewer, operator or admin"},
-		{"[{who: netops, role: admin}]", `fleet.yaml:4:16: who is "netops"; write oidc:GROUP, or user:NAME`},
-		{"[{who: \"user:\", role: admin}]", `fleet.yaml:4:16: who is "user:"`},
-		{"[{who: \"user:\\e[31m\", role: admin}]", `fleet.yaml:4:16: who is "user:\x1b[31m"`},
-		{"[{who: \"user:a\", role: root}]", `fleet.yaml:4:32: role must be viewer, operator or admin, this is "root"`},
+		{"[{who: netops, role: admin}]", `fleet.yaml:4:16: who must be oidc:GROUP or user:NAME, not "netops"; write oidc:GROUP, or user:NAME`},
+		{"[{who: \"user:\", role: admin}]", `fleet.yaml:4:16: who must be oidc:GROUP or user:NAME, not "user:"`},
+		{"[{who: \"user:\\e[31m\", role: admin}]", `fleet.yaml:4:16: who must be oidc:GROUP or user:NAME, not "user:\x1b[31m"`},
+		{"[{who: \"user:a\", role: root}]", `fleet.yaml:4:32: role must be viewer, operator or admin, not "root"`},
 		{"[{who: \"user:a\", role: admin, hosts: role=}]", "fleet.yaml:4:51: hosts: expected a value, found the end"},
 		{"[{who: \"user:a\", role: admin, selector: a}]", "fleet.yaml:4:39: unknown key \"selector\" in an access"},
 	} {
@@ -370,9 +370,9 @@ func TestFleetApprove(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ text, want string }{
-		{"[publsh]", `fleet.yaml:4:11: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "publsh", did you mean "publish"?`},
-		{"all", `fleet.yaml:4:10: approve is a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, this is "all"`},
-		{"[ban, allow, ban]", "fleet.yaml:4:23: ban is in approve twice; remove one"},
+		{"[publsh]", `fleet.yaml:4:11: approve must be a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, not "publsh", did you mean "publish"?`},
+		{"all", `fleet.yaml:4:10: approve must be a list of publish, roll-out, ban, unban, allow, disallow, guest, list, revoke, labels, token, access, not "all"`},
+		{"[ban, allow, ban]", "fleet.yaml:4:23: ban is listed twice in approve; remove one"},
 		{"[[ban]]", "fleet.yaml:4:11: approve must be"},
 		{"{ban: true}", "fleet.yaml:4:10: approve must be"},
 	} {
@@ -463,25 +463,25 @@ func TestGuests(t *testing.T) {
 	}{
 		{guest("{addresses: 10.30.0.6}"), "db-1.yaml:7:3: guest b: it has no interface; write interface: NAME"},
 		{guest("{interface: tap1}"), "db-1.yaml:7:3: guest b: it has no address; write addresses: [10.30.0.5]"},
-		{guest("{interface: tap0, addresses: 10.30.0.6}"), "db-1.yaml:7:18: guest b: tap0 is that of guest a too; give each guest an interface"},
+		{guest("{interface: tap0, addresses: 10.30.0.6}"), "db-1.yaml:7:18: guest b: tap0 is also the interface of guest a; give each guest an interface"},
 		{guest("{interface: \"tap*\", addresses: 10.30.0.6}"), "db-1.yaml:7:18: guest b: tap* may be more than one interface; name one interface"},
-		{guest("{interface: tap1, addresses: 10.30.0.0/24}"), "db-1.yaml:7:35: guest b: 10.30.0.0/24 is taken already, see db-1.yaml:6:35"},
+		{guest("{interface: tap1, addresses: 10.30.0.0/24}"), "db-1.yaml:7:35: guest b: 10.30.0.0/24 is already in use, see db-1.yaml:6:35"},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: 203.0.113.0/24}"), "db-1.yaml:7:54: guest b: public 203.0.113.0/24 is more than one address; write single addresses"},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: \"2001:db8::9\"}"), "db-1.yaml:7:55: guest b has no IPv6 address for public 2001:db8::9; each public address needs an address of the guest"},
 		{guest("{interface: tap1, addresses: 10.30.0.6, public: [203.0.113.1, 203.0.113.2]}"), "db-1.yaml:7:68: guest b has no IPv4 address for public 203.0.113.2"},
-		{guest("{interface: tap1, addresses: [10.30.0.6, 10.31.0.1]}"), "db-1.yaml:7:47: guest b: 10.31.0.1 is within no set by guests; give it an address within one of them, or have the file of the fleet say so of one"},
+		{guest("{interface: tap1, addresses: [10.30.0.6, 10.31.0.1]}"), "db-1.yaml:7:47: guest b: 10.31.0.1 is not within any set by guests; give it an address within one of them, or add the address to the within of one in the file of the fleet"},
 		{guest("{interface: tap1, addresses: 10.30.255.0/23}"), "db-1.yaml:7:35: "},
-		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
-		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 may lead to no guest; write one of guests: {public: […]} of the file of the fleet, or add it there"},
-		{map[string]string{"fleet.yaml": bounded("[tap0, \"vm*\"]")}, "db-1.yaml:8:21: guest vm-2: tap1 is not an interface for guests; name one of guests: {interfaces: […]} in the file of the fleet, or add it there"},
+		{guest("{interface: tap1, addresses: 10.30.0.6, public: 198.51.100.9}"), "db-1.yaml:7:54: guest b: 198.51.100.9 is not a public address for guests; use one of guests: {public: […]} in the file of the fleet, or add this one there"},
+		{map[string]string{"fleet.yaml": strings.Replace(guestTexts["fleet.yaml"], "guests: {public", "bans: {}\n#", 1)}, "db-1.yaml:7:79: guest vm-1: 203.0.113.9 is not a public address for guests; use one of guests: {public: […]} in the file of the fleet, or add this one there"},
+		{map[string]string{"fleet.yaml": bounded("[tap0, \"vm*\"]")}, "db-1.yaml:8:21: guest vm-2: tap1 is not an interface for guests; use one of guests: {interfaces: […]} in the file of the fleet, or add this one there"},
 		{map[string]string{"fleet.yaml": bounded("[]")}, "db-1.yaml:7:21: guest vm-1: tap0 is not an interface for guests"},
 		{map[string]string{"fleet.yaml": bounded("[\"tap*\", \"tap 0\"]")}, "fleet.yaml:5:32: interface name \"tap 0\" contains \" \""},
 		{guest("{interface: tap1, adresses: 10.30.0.6}"), "db-1.yaml:7:24: unknown key \"adresses\" in a guest"},
-		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: enforce is forward or namespace, this is \"bridge\"; write enforce: forward, or enforce: namespace"},
-		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public is map, this is \"route\"; write public: map"},
+		{vms("guests: {enforce: bridge}"), "parts/60-vms.yaml:2:19: enforce must be forward or namespace, not \"bridge\"; write enforce: forward, or enforce: namespace"},
+		{vms("guests: {public: route}"), "parts/60-vms.yaml:2:18: public must be map, not \"route\"; write public: map"},
 		{vms("guests:"), "parts/60-vms.yaml:2:1: guests is empty; write guests: {enforce: forward}"},
 		{vms("sets: {guests: [192.0.2.1]}"), "parts/60-vms.yaml:2:8: guests is a reserved name in a fleet; use another name"},
-		{map[string]string{"parts/70-more.yaml": "version: 1\nguests: {enforce: forward}\n"}, "parts/70-more.yaml:2:10: enforce is already set, see parts/60-vms.yaml:3:19; both are of host hv-1 (role=hypervisor)"},
+		{map[string]string{"parts/70-more.yaml": "version: 1\nguests: {enforce: forward}\n"}, "parts/70-more.yaml:2:10: enforce is already set, see parts/60-vms.yaml:3:19; both apply to host hv-1 (role=hypervisor)"},
 	} {
 		texts := maps.Clone(guestTexts)
 		maps.Copy(texts, test.with)
@@ -513,20 +513,20 @@ func TestOnlyGuests(t *testing.T) {
 		t.Errorf("%+v", p.Expect)
 	}
 	for _, test := range []struct{ text, want string }{
-		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule is outside what this file may decide: to guests app=api; write to guests app=api, or a part of that"},
-		{"forward: {rules: [allow https to 10.30.0.6]}\n", "parts/20-shop.yaml:3:34: 10.30.0.6 is more than this file may decide: to guests app=api"},
+		{"forward: {rules: [allow https]}\n", "parts/20-shop.yaml:3:19: the rule is outside the scope of this file: to guests app=api; write to guests app=api, or a part of it"},
+		{"forward: {rules: [allow https to 10.30.0.6]}\n", "parts/20-shop.yaml:3:34: 10.30.0.6 is outside the scope of this file: to guests app=api"},
 		{"forward: {rules: [allow https to pg]}\n", "parts/20-shop.yaml:3:34: set \"pg\" is not a list of addresses"},
 		{"forward: {rules: [allow https to guests]}\n", "parts/20-shop.yaml:3:34: set \"guests\" is not a list of addresses"},
 		{"forward: {rules: [allow https from api]}\n", "parts/20-shop.yaml:3:19: the rule is outside"},
-		{"forward: {rules: [allow https to not api]}\n", "parts/20-shop.yaml:3:34: not api may be more than this file may decide"},
+		{"forward: {rules: [allow https to not api]}\n", "parts/20-shop.yaml:3:34: not api may be outside the scope of this file"},
 		{"forward: {default: allow}\n", "parts/20-shop.yaml:3:11: default cannot be set in a part with only: it applies to everybody; put it into a part without only"},
 		{"input: {rules: [allow ssh]}\n", "parts/20-shop.yaml:3:1: input cannot be used in a part with only: it applies to everybody"},
 		{"nat: [masquerade out wan]\n", "parts/20-shop.yaml:3:1: nat cannot be used in a part with only"},
 		{"guests: {enforce: forward}\n", "parts/20-shop.yaml:3:1: guests cannot be used in a part with only"},
 		{"sets: {x: {url: \"https://lists.example.net/x\"}}\n", "parts/20-shop.yaml:3:8: set \"x\" must be a list of addresses in a part with only"},
-		{"expect: [deny ssh]\n", "parts/20-shop.yaml:3:10: the expectation is outside what this file may decide: to guests app=api"},
-		{"expect: ['deny ssh to [10.30.0.5, 10.30.0.6]']\n", "parts/20-shop.yaml:3:35: 10.30.0.6 is more than this file may decide"},
-		{"expect: [deny ssh to not api]\n", "parts/20-shop.yaml:3:22: not api may be more than this file may decide"},
+		{"expect: [deny ssh]\n", "parts/20-shop.yaml:3:10: the expectation is outside the scope of this file: to guests app=api"},
+		{"expect: ['deny ssh to [10.30.0.5, 10.30.0.6]']\n", "parts/20-shop.yaml:3:35: 10.30.0.6 is outside the scope of this file"},
+		{"expect: [deny ssh to not api]\n", "parts/20-shop.yaml:3:22: not api may be outside the scope of this file"},
 		{"expect: [deny ssh to 10.30.0.5 on input]\n", "parts/20-shop.yaml:3:10: input belongs to the host, but a part with only is for its guests; remove on input"},
 		{"expect: [deny ssh to 10.30.0.5 by user root]\n", "parts/20-shop.yaml:3:10: users belong to the host"},
 		{"sets: {pg: [10.30.0.5]}\n", "parts/20-shop.yaml:3:8: set \"pg\" is already a set, see fleet.yaml:4:"},
@@ -543,7 +543,7 @@ func TestOnlyGuests(t *testing.T) {
 		}
 	}
 	for part, want := range map[string]string{
-		"only: to 10.30.0.5":     "parts/20-shop.yaml:2:7: the scope of a part is guests, this is \"to 10.30.0.5\"; write only: guests app=shop",
+		"only: to 10.30.0.5":     "parts/20-shop.yaml:2:7: the scope of a part must be guests, not \"to 10.30.0.5\"; write only: guests app=shop",
 		"only: guests app = = x": "parts/20-shop.yaml:2:20: only: \"=\" is no value of a label",
 	} {
 		texts := maps.Clone(guestTexts)

@@ -32,9 +32,9 @@ func (f *file) groupKeys(s *Set, by map[string]source.Entry) {
 		f.fail(f.At(within.Key), "", "within without hosts, guests or live: true")
 	case !is: // see isLive
 	case f.policy.Fleet == nil || f.policy.Fleet.File != f.Name:
-		f.fail(f.At(k.Key), "define it in the file of the fleet: its members are the same on every host", "a set by %s cannot be defined here", k.Name)
+		f.fail(f.At(k.Key), "define it in the file of the fleet, since its members are the same on every host", "a set by %s cannot be defined here", k.Name)
 	case len(s.Within) == 0:
-		f.fail(f.At(k.Key), "write within: [203.0.113.0/24]: nothing outside of it can be in the set", "set %s has no within, which bounds the addresses of its members", source.Quote(s.Name))
+		f.fail(f.At(k.Key), "write within: [203.0.113.0/24]; no member can be outside it", "set %s needs within, which bounds the addresses of its members", source.Quote(s.Name))
 	case f.view != nil:
 		f.members(s)
 	}

@@ -51,9 +51,9 @@ func TestGuestRules(t *testing.T) {
 		t.Errorf("rules of a guest are a part: %+v", p.Fleet.Parts)
 	}
 	for rules, want := range map[string]string{
-		"forward: {rules: [allow ssh to 10.30.0.6]}":                         `guest-rules/vm-1.yaml:2:32: 10.30.0.6 is more than this file may decide: to 10.30.0.5`,
-		"forward: {rules: [allow ssh]}":                                      "is outside what this file may decide: to 10.30.0.5, or from 10.30.0.5",
-		"forward: {rules: [allow ssh to not me]}":                            "not me may be more",
+		"forward: {rules: [allow ssh to 10.30.0.6]}":                         `guest-rules/vm-1.yaml:2:32: 10.30.0.6 is outside the scope of this file: to 10.30.0.5`,
+		"forward: {rules: [allow ssh]}":                                      "is outside the scope of this file: to 10.30.0.5, or from 10.30.0.5",
+		"forward: {rules: [allow ssh to not me]}":                            "not me may be outside",
 		"forward: {rules: [allow ssh from office to pg]}":                    "set \"pg\" is not a list of addresses",
 		"forward: {default: allow, rules: [allow ssh to me]}":                "default cannot be set in the rules of a guest",
 		"forward: {rules: [\"allow ssh to me limit 3/s each then ban 1h\"]}": "",
@@ -66,7 +66,7 @@ func TestGuestRules(t *testing.T) {
 		"exceptions: none":                                     "exceptions cannot be used in the rules of a guest",
 		"sets: {mine: {url: \"https://lists.example.net/a\"}}": "must be a list of addresses in the rules of a guest",
 		"forward: {rules: [allow ssh to mee]}":                 `unknown set or zone "mee", did you mean "me"`,
-		"expect: [deny ssh to 10.30.0.6]":                      "10.30.0.6 is more",
+		"expect: [deny ssh to 10.30.0.6]":                      "10.30.0.6 is outside",
 	} {
 		text := "version: 1\n" + rules + "\n"
 		if _, err := guestRules(t, text, false, ""); err == nil || !strings.Contains(err.Error(), want) {

@@ -91,11 +91,11 @@ func (f *file) checkGuests(guests []Guest) {
 		case g.Interface.Text == "default-route" || g.Interface.Text[len(g.Interface.Text)-1] == '*':
 			fail(g.Interface.Pos, "name one interface", "%s may be more than one interface", g.Interface.Text)
 		case other != nil:
-			fail(g.Interface.Pos, "give each guest an interface", "%s is that of guest %s too", g.Interface.Text, other.Name)
+			fail(g.Interface.Pos, "give each guest an interface", "%s is also the interface of guest %s", g.Interface.Text, other.Name)
 		case g.Netns.Text != "" && checkHost(g.Netns.Text) != nil:
 			fail(g.Netns.Pos, "write letters, digits, dots, hyphens and _", "%s is not the name of a network namespace", source.Quote(g.Netns.Text))
 		case f.view.Netns != "" && g.Netns.Text != f.view.Netns:
-			fail(g.Pos, "write netns: "+f.view.Netns+", or move it to its own file", "it is not in network namespace %s, which this file is for", f.view.Netns)
+			fail(g.Pos, "write netns: "+f.view.Netns+", or move it to another file", "it is not in network namespace %s, and this file is for that one", f.view.Netns)
 		case len(g.Addresses) == 0:
 			fail(g.Pos, "write addresses: [10.30.0.5]", "it has no address")
 		}
@@ -164,10 +164,10 @@ func (f *file) boundGuests(fleet *Fleet) {
 			if at.Line == 0 {
 				at = g.Pos
 			}
-			f.fail(at, "name one of guests: {interfaces: […]} in the file of the fleet, or add it there", "guest %s: %s is not an interface for guests", g.Name, g.Interface.Text)
+			f.fail(at, "use one of guests: {interfaces: […]} in the file of the fleet, or add this one there", "guest %s: %s is not an interface for guests", g.Name, g.Interface.Text)
 		}
-		f.bound(g, g.Addresses, addresses, "is within no set by guests", "give it an address within one of them, or have the file of the fleet say so of one")
-		f.bound(g, g.Public, public, "may lead to no guest", "write one of guests: {public: […]} of the file of the fleet, or add it there")
+		f.bound(g, g.Addresses, addresses, "is not within any set by guests", "give it an address within one of them, or add the address to the within of one in the file of the fleet")
+		f.bound(g, g.Public, public, "is not a public address for guests", "use one of guests: {public: […]} in the file of the fleet, or add this one there")
 	}
 }
 
@@ -245,7 +245,7 @@ func (f *file) claimedTwice(all []claim) {
 		if one.Pos.Line > other.Pos.Line || one.Pos.Line == other.Pos.Line && one.Pos.Column > other.Pos.Column {
 			one, other = other, one
 		}
-		f.fail(other.Pos, "", "guest %s: %s is taken already, see %s", other.guest, other.Range.Range, one.Pos)
+		f.fail(other.Pos, "", "guest %s: %s is already in use, see %s", other.guest, other.Range.Range, one.Pos)
 		if all[i-1].Range.Range.To.Compare(all[i].Range.Range.To) > 0 {
 			all[i] = all[i-1] // it may reach over the next ones too
 		}
@@ -264,14 +264,14 @@ func (f *file) guests(e source.Entry) {
 		switch {
 		case !ok:
 		case k.Name == "enforce" && text != "forward" && text != "namespace":
-			f.fail(f.At(k.Value), "write enforce: forward, or enforce: namespace", "enforce is forward or namespace, this is %s", source.Quote(text))
+			f.fail(f.At(k.Value), "write enforce: forward, or enforce: namespace", "enforce must be forward or namespace, not %s", source.Quote(text))
 		case k.Name == "enforce" && f.Once(k, &f.enforced):
 			f.spaced = text == "namespace"
 			for _, g := range of {
 				f.policy.Held = append(f.policy.Held, Held{f.At(k.Key), g.Name, g.Interface, g.Addresses, "guests: enforce: " + text})
 			}
 		case k.Name == "public" && text != "map":
-			f.fail(f.At(k.Value), "write public: map", "public is map, this is %s", source.Quote(text))
+			f.fail(f.At(k.Value), "write public: map", "public must be map, not %s", source.Quote(text))
 		case k.Name == "public" && f.Once(k, &f.published):
 			for _, g := range of {
 				f.publish(k, g)

@@ -37,7 +37,7 @@ func (f *file) logTo(e source.Entry) {
 	switch {
 	case !f.Once(e, &f.policy.LogPos) || !ok:
 	case !slices.Contains(words, text):
-		f.fail(f.At(e.Value), "write kernel or netlink", "log is kernel or netlink, this is %s%s", source.Quote(text), source.DidYouMean(text, words))
+		f.fail(f.At(e.Value), "write kernel or netlink", "log must be kernel or netlink, not %s%s", source.Quote(text), source.DidYouMean(text, words))
 	default:
 		f.policy.LogsNetlink = text == "netlink"
 	}
@@ -61,7 +61,7 @@ func parseSize(s string) (uint64, *problem) {
 		case err != nil, v > math.MaxInt64/u.bytes:
 			return 0, problemf("", "%s is too large", source.Quote(s))
 		case v == 0:
-			return 0, problemf("leave it out for what is sensible", "memory must be above zero")
+			return 0, problemf("remove it to use the default", "memory must be above zero")
 		default:
 			return v * u.bytes, nil
 		}
@@ -99,7 +99,7 @@ func parseLoadTime(s string) (time.Duration, *problem) {
 	}
 	switch {
 	case d <= 0:
-		return 0, problemf("leave it out for what is sensible", "load must be above zero")
+		return 0, problemf("remove it to use the default", "load must be above zero")
 	case d > mostLoadTime:
 		return 0, problemf("at most 1h", "%s is too long", source.Quote(s))
 	}

@@ -71,9 +71,9 @@ func (r *rule) perSource() bool {
 	if !r.accept("source") {
 		hint := "write per source"
 		if r.is("second", "minute", "hour", "day") {
-			hint = "write the time behind a slash: limit 10/" + t.text
+			hint = "write the time after a slash: limit 10/" + t.text
 		}
-		return r.failAt(t, hint, "expected source behind per, found %s", t.describe())
+		return r.failAt(t, hint, "expected source after per, found %s", t.describe())
 	}
 	if why, wayOut := noSense("per source", r.hook); why != "" {
 		r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote("per source"), r.hook, why)
@@ -84,7 +84,7 @@ func (r *rule) perSource() bool {
 func (r *rule) thenBan(l *Limit) bool {
 	r.take()
 	if t := r.peek(); !r.accept("ban") {
-		return r.failAt(t, "write then ban TIME", "expected ban behind then, found %s", t.describe())
+		return r.failAt(t, "write then ban TIME", "expected ban after then, found %s", t.describe())
 	}
 	t, ok := r.word("a duration", "write then ban 10m")
 	if !ok {
@@ -115,7 +115,7 @@ func parseUnit(s string) (time.Duration, *problem) {
 	case p != nil:
 		return 0, p
 	case d > maxRateTime:
-		return 0, problemf("at most 7d", "the time of a limit, %s, is too long", source.Quote(s))
+		return 0, problemf("at most 7d", "the period of the limit, %s, is too long", source.Quote(s))
 	}
 	return d, nil
 }
@@ -123,7 +123,7 @@ func parseUnit(s string) (time.Duration, *problem) {
 func (r *rule) max() bool {
 	m := &MaxConnections{Pos: r.previous().pos}
 	if r.rule.Action != Allow {
-		r.failAt(r.previous(), "write it as an allow", "max cannot be used with %s: it bounds what a rule allows", r.rule.Action)
+		r.failAt(r.previous(), "write it as an allow", "max cannot be used with %s: it limits what a rule allows", r.rule.Action)
 	}
 	t, ok := r.word("a number", "write max N connections")
 	if !ok {

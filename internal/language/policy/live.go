@@ -13,7 +13,7 @@ func (f *file) isLive(s *Set, by map[string]source.Entry) {
 	case by["url"].Key == nil:
 		f.fail(f.At(k.Key), "", "live without url")
 	case !f.isFleet && f.follow:
-		f.fail(f.At(k.Key), "remove it, and this host downloads the list itself", "live is for sets of a fleet, which its controller downloads; this is a policy of one host")
+		f.fail(f.At(k.Key), "remove it; the host then downloads the list itself", "live is only for sets of a fleet, whose controller downloads them; this is the policy of one host")
 	case len(s.Within) == 0:
 		f.after(func() { f.bansOnly(s) })
 	}
@@ -23,9 +23,9 @@ func (f *file) isLive(s *Set, by map[string]source.Entry) {
 // ban, whatever is in it.
 func (l *loader) bansOnly(s *Set) {
 	made := map[string]bool{s.Name: true}
-	const hint = "write within: [203.0.113.0/24] in the set, which then never holds more than that"
+	const hint = "write within: [203.0.113.0/24] in the set, which then never contains other addresses"
 	fail := func(pos Pos, where string) {
-		l.fail(pos, hint, "set %s is live and has no within, so it may only ban and cannot be used %s; see %s", source.Quote(s.Name), where, s.Pos)
+		l.fail(pos, hint, "set %s is live and has no within, so it can only ban and cannot be used %s; see %s", source.Quote(s.Name), where, s.Pos)
 	}
 	for again := true; again; {
 		again = false

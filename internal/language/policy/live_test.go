@@ -12,11 +12,11 @@ func TestLiveSets(t *testing.T) {
 	const fleet = "version: 1\nfleet: example.net\nparts: [p.yaml]\nsets:\n  scan: { url: \"https://lists.example.net/a.txt\", live: true }\n  mon: { url: \"https://lists.example.net/b.txt\", live: true, refresh: 10m, within: 203.0.113.0/24 }\n  all: { union: [scan, banned] }\n  banned: [192.0.2.1]\n"
 	for part, want := range map[string]string{
 		"ban: [scan, all]\ninput: {default: drop, rules: [drop from scan, reject to 192.0.2.1 from all, allow ssh from mon]}\nnever-ban: mon\nexpect: [deny any from scan]": "",
-		"input: {default: drop, rules: [allow ssh from scan]}": "p.yaml:2:47: set \"scan\" is live and has no within, so it may only ban and cannot be used in a rule that does not drop or reject; see fleet.yaml:5:3",
+		"input: {default: drop, rules: [allow ssh from scan]}": "p.yaml:2:47: set \"scan\" is live and has no within, so it can only ban and cannot be used in a rule that does not drop or reject; see fleet.yaml:5:3",
 		"input: {default: drop, rules: [allow ssh from all]}":  "p.yaml:2:47: set \"scan\" is live and",
-		"input: {default: drop, rules: [drop from not scan]}":  "p.yaml:2:46: set \"scan\" is live and has no within, so it may only ban and cannot be used after not",
+		"input: {default: drop, rules: [drop from not scan]}":  "p.yaml:2:46: set \"scan\" is live and has no within, so it can only ban and cannot be used after not",
 		"never-ban: scan": "cannot be used in never-ban",
-		"sets: {a: {union: [banned], except: [all]}}":                        "p.yaml:2:38: set \"scan\" is live and has no within, so it may only ban and cannot be used in except",
+		"sets: {a: {union: [banned], except: [all]}}":                        "p.yaml:2:38: set \"scan\" is live and has no within, so it can only ban and cannot be used in except",
 		"zones: {wan: [eth0]}\nnat: [masquerade from scan out wan]":          "cannot be used in nat",
 		"exceptions: {who: scan}":                                            "cannot be used in exceptions",
 		"sets: {a: {live: true, addresses: [192.0.2.1]}}":                    "p.yaml:2:12: live without url",
@@ -31,7 +31,7 @@ func TestLiveSets(t *testing.T) {
 		}
 	}
 	alone := "version: 1\nsets: {scan: {url: \"https://lists.example.net/a.txt\", live: true}}\n"
-	if _, err := (Reading{Texts: map[string][]byte{"a.yaml": []byte(alone)}}).Load("a.yaml"); err == nil || !strings.Contains(err.Error(), "a.yaml:2:55: live is for sets of a fleet, which its controller downloads; this is a policy of one host") {
+	if _, err := (Reading{Texts: map[string][]byte{"a.yaml": []byte(alone)}}).Load("a.yaml"); err == nil || !strings.Contains(err.Error(), "a.yaml:2:55: live is only for sets of a fleet, whose controller downloads them; this is the policy of one host") {
 		t.Errorf("%v", err)
 	}
 	// On a host what was signed is at hand, however often it is asked for; and who reads the

@@ -148,7 +148,7 @@ func LoadGuard(path string) (*Policy, error) {
 	}
 	for _, s := range p.Sets {
 		if s.URL != nil || s.Living {
-			l.fail(s.Pos, "write its addresses, or {file: NAME}", "set %s is filled by another program, which a guard does not trust", source.Quote(s.Name))
+			l.fail(s.Pos, "write its addresses, or {file: NAME}", "set %s is filled by another program, and a guard cannot rely on that", source.Quote(s.Name))
 		}
 	}
 	return p, l.finish()
@@ -396,7 +396,7 @@ func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 	}
 	if other, done := f.real[target]; done {
 		if scope != nil && !slices.Contains(f.stack, other) && !f.isScoped(other) {
-			f.fail(f.At(n), "name it with only, before what names it without", "%s is included already, without only", other)
+			f.fail(f.At(n), "include it with only before it is included without", "%s is already included without only", other)
 		}
 		// A pattern may match the file that it stands in, and two patterns the
 		// same file; a circle that somebody wrote by name is a mistake.

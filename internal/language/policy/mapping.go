@@ -111,7 +111,7 @@ func (f *file) mappingRule(n *yaml.Node, shapeName string) (*mappingForm, bool) 
 		f.fail(f.At(n), "", "%s needs one of the keys %s", grammar.Of(shapeName).What, strings.Join(heads, ", "))
 		return nil, false
 	case len(found) > 1:
-		f.fail(f.At(m.by[found[1]].Key), "write two", "%s and %s in one mapping", found[0], found[1])
+		f.fail(f.At(m.by[found[1]].Key), "write two", "both %s and %s in one mapping", found[0], found[1])
 		return nil, false
 	}
 	return m, true
@@ -151,7 +151,7 @@ func (m *mappingForm) valuesOf(n *yaml.Node, what string) {
 			}
 			if c.Kind != yaml.ScalarNode {
 				m.bad = true
-				m.fail(m.At(c), m.Accident(c), "%s must be words, this is %s", what, source.KindName(c))
+				m.fail(m.At(c), m.Accident(c), "%s must be words, not %s", what, source.KindName(c))
 				return
 			}
 			m.valuesOf(c, what)
@@ -161,9 +161,9 @@ func (m *mappingForm) valuesOf(n *yaml.Node, what string) {
 		m.bad = true
 		hint := m.Accident(n)
 		if hint == "" {
-			hint = "put the keys of a rule beside each other, as in {" + what + ": ssh, from: office}"
+			hint = "put the keys of a rule next to each other, as in {" + what + ": ssh, from: office}"
 		}
-		m.fail(m.At(n), hint, "%s must be words or a list, this is %s", what, source.KindName(n))
+		m.fail(m.At(n), hint, "%s must be words or a list, not %s", what, source.KindName(n))
 	}
 }
 
@@ -191,14 +191,14 @@ func (m *mappingForm) family(e source.Entry) {
 		return
 	}
 	m.bad = true
-	m.fail(m.At(e.Value), "write ipv4 or ipv6", "%s must be ipv4 or ipv6, this is %s", e.Name, source.KindName(e.Value))
+	m.fail(m.At(e.Value), "write ipv4 or ipv6", "%s must be ipv4 or ipv6, not %s", e.Name, source.KindName(e.Value))
 }
 
 // text appends a scalar as it is, as the text of a log.
 func (m *mappingForm) text(e source.Entry) {
 	if e.Value.Kind != yaml.ScalarNode {
 		m.bad = true
-		m.fail(m.At(e.Value), m.Accident(e.Value), "%s must be a text, this is %s", e.Name, source.KindName(e.Value))
+		m.fail(m.At(e.Value), m.Accident(e.Value), "%s must be a text, not %s", e.Name, source.KindName(e.Value))
 		return
 	}
 	if source.IsNull(e.Value) {

@@ -31,7 +31,7 @@ func (f *file) natNode(n *yaml.Node) *NAT {
 	case n.Kind == yaml.MappingNode:
 		f.fail(f.After(n.Content[0]), f.Accident(n), "a line of nat must be one line of words")
 	default:
-		f.fail(f.At(n), "", "a line of nat must be a line of words or a mapping, this is %s", source.KindName(n))
+		f.fail(f.At(n), "", "a line of nat must be a line of words or a mapping, not %s", source.KindName(n))
 	}
 	if !ok {
 		return nil
@@ -70,7 +70,7 @@ func (w *nat) parse() bool {
 		case "dnat":
 			way = "write " + natUsage[Redirect]
 		case "allow", "drop", "reject":
-			way = "rules stand under input, output or forward"
+			way = "put rules under input, output or forward"
 		}
 		return w.failAt(t, way, "unknown word %s in nat%s", source.Quote(t.text), source.DidYouMean(t.text, []string{"masquerade", "redirect", "map"}))
 	}
@@ -112,7 +112,7 @@ func (w *nat) clause() bool {
 	switch t.text {
 	case "ipv4", "ipv6":
 		if w.nat.Family != 0 {
-			return w.failAt(t, "leave out both", "ipv4 and ipv6 in one line")
+			return w.failAt(t, "remove both", "both ipv4 and ipv6 in one line")
 		}
 		w.nat.Family = int(t.text[3] - '0')
 		return true

@@ -26,13 +26,13 @@ func (f *file) top(doc *yaml.Node) {
 	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
 		f.versions++ // one error is enough
 		if first {
-			f.fail(f.Pos(1, 1), "a policy begins with version: 1", "file is empty")
+			f.fail(f.Pos(1, 1), "begin the policy with version: 1", "file is empty")
 		}
 		return
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		f.fail(f.At(root), "a policy begins with version: 1", "the policy must be a mapping, this is %s", source.KindName(root))
+		f.fail(f.At(root), "begin the policy with version: 1", "the policy must be a mapping, not %s", source.KindName(root))
 		f.unread = true
 		return
 	}
@@ -49,7 +49,7 @@ func (f *file) top(doc *yaml.Node) {
 		version, expects = version || e.Name == "version", expects || e.Name == "expect"
 	}
 	if f.guard && !expects && len(f.errs) == 0 {
-		f.fail(f.At(root), "write what must hold, such as - deny ssh from not 203.0.113.0/24; or remove the file", "expect is missing")
+		f.fail(f.At(root), "write what must hold, such as - deny ssh from not 203.0.113.0/24, or remove the file", "expect is missing")
 	}
 	if !version && first {
 		f.fail(f.At(root), "write version: 1 as the first line", "version is missing")
@@ -220,7 +220,7 @@ func (f *file) addresses(n *yaml.Node, what string) []Range {
 			case nameSyntax().MatchString(s):
 				p.hint = "for other sets write {union: [" + s + "]}"
 			case strings.Trim(s, "0123456789./-") != "" && strings.Contains(s, "."):
-				p.hint = "names of hosts are not looked up; write addresses"
+				p.hint = "host names are not resolved; write addresses"
 			}
 			f.checked(c, p)
 			continue
@@ -240,7 +240,7 @@ func (f *file) namesOf(n *yaml.Node, what string) []Word {
 			continue
 		}
 		if isLiteral(s) {
-			f.fail(f.At(c), "put addresses into a separate set and name it", "%s takes names of sets, this is %s", what, source.Quote(s))
+			f.fail(f.At(c), "put addresses into a separate set and name it", "%s must be names of sets, not %s", what, source.Quote(s))
 			continue
 		}
 		if f.checked(c, checkName(s)) {
@@ -275,7 +275,7 @@ func (f *file) service(e source.Entry) {
 			ref.Text, ref.Matches = m.String(), []ServiceMatch{*m}
 			f.canon[n] = ref.Text
 		case s == "any":
-			p = problemf("name services or protocols", "any is not part of a service")
+			p = problemf("name services or protocols", "any cannot be part of a service")
 		case isLiteral(s):
 			p = problemf("", "%s is not a service", source.Quote(s))
 		default:
@@ -332,7 +332,7 @@ func checkURL(s string) *problem {
 	case u.Host == "":
 		return problemf("", "URL %s has no host", source.Quote(s))
 	case u.User != nil:
-		return problemf("policies are read by many; fetch such a list with a tool of your own and name the file", "URL has a password in it")
+		return problemf("many can read a policy; download such a list with another tool and name the file", "the URL contains a password")
 	}
 	return nil
 }

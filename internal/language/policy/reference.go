@@ -17,12 +17,12 @@ func Reference() []byte {
 	var b strings.Builder
 	b.WriteString(`# The policy language
 
-This page is made from the tables of the parser (` + "`make generate`" + `); a JSON Schema
+This page is generated from the tables of the parser (` + "`make generate`" + `); a JSON Schema
 of the same content is printed by ` + "`sluice schema`" + `.
 
-A policy is a YAML file, ` + "`/etc/sluice/policy.yaml`" + ` where no other is named. Anchors,
-aliases, merge keys and tags of YAML are refused: a rule says what it says where
-it stands. Where a list is wanted, a single value may stand alone.
+A policy is a YAML file, ` + "`/etc/sluice/policy.yaml`" + ` by default. Anchors,
+aliases, merge keys and tags of YAML are refused, so that each rule can be read on
+its own. Where a list is expected, a single value needs no brackets.
 
 `)
 	writeRules(&b)
@@ -49,14 +49,14 @@ func writeRules(b *strings.Builder) {
 		line += u + " "
 	}
 	b.WriteString(strings.TrimRight(line, " ") + "\n```\n\n")
-	b.WriteString("or the same as a mapping, `{allow: web, from: office}`. Both mean the same, and `sluice fmt` writes the line.\n\n")
-	b.WriteString("ACTION is `allow`, `drop`, `reject` (TCP is answered with a reset, the rest with ICMP port unreachable) or, in forward, `clamp mss`. SERVICE is a name, `tcp/80`, `udp/6000-6100`, `icmp echo-request`, `proto/112`, a list `[smtp, imaps]`, or `any`, which may be left out. WHO is a set, a zone, an address, a prefix, a range, a list of these, or `not` and one of these. Clauses may be in any order, each at most once; `published`, the service and the family come right after the action. Rules are evaluated in order; the first that matches decides.\n\n")
-	b.WriteString("YAML sees a key where a colon and a blank follow each other, and a comment where a blank and `#` do: put a rule that has them into single quotes, `- 'drop any log \"in: \"'`.\n\n")
+	b.WriteString("or a mapping, `{allow: web, from: office}`. Both mean the same, and `sluice fmt` writes the line.\n\n")
+	b.WriteString("ACTION is `allow`, `drop`, `reject` (a reset for TCP, ICMP port unreachable for the rest) or, in forward, `clamp mss`. SERVICE is a name, `tcp/80`, `udp/6000-6100`, `icmp echo-request`, `proto/112`, a list `[smtp, imaps]`, or `any`, the default. WHO is a set, a zone, an address, a prefix, a range, a list of these, or `not` and one of these. Clauses may be in any order, each at most once; `published`, the service and the family come right after the action. Rules are evaluated in order; the first that matches decides.\n\n")
+	b.WriteString("In YAML a colon and a space make a key, and a space and `#` begin a comment: put a rule that has them into single quotes, `- 'drop any log \"in: \"'`.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range clauses {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", source.EscapeCell(c.usage), source.EscapeCell(c.doc), source.EscapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
 	}
-	b.WriteString("\nWords that cannot be used in a section are errors there:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
+	b.WriteString("\nThese words are errors in these sections:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
 	for _, hook := range []Hook{Input, Output, Forward} {
 		for _, word := range []string{"in", "out", "by", "published", "clamp", "per source"} {
 			if why, wayOut := noSense(word, hook); why != "" {
@@ -64,19 +64,19 @@ func writeRules(b *strings.Builder) {
 			}
 		}
 	}
-	b.WriteString("| `from ZONE` | output | packets from this host come in by no interface | write from ADDRESS or out ZONE |\n| `to ZONE` | input | packets to this host leave by no interface | write to ADDRESS or in ZONE |\n\n")
+	b.WriteString("| `from ZONE` | output | packets from this host have no incoming interface | write from ADDRESS or out ZONE |\n| `to ZONE` | input | packets to this host have no outgoing interface | write to ADDRESS or in ZONE |\n\n")
 }
 
 func writeNAT(b *strings.Builder) {
-	b.WriteString("## NAT\n\nA line of `nat` is one of these, or the same as a mapping:\n\n```\n")
+	b.WriteString("## NAT\n\nA line of `nat` is one of these, or a mapping of the same:\n\n```\n")
 	for _, k := range []NATKind{Masquerade, Redirect, Map} {
 		b.WriteString(natUsage[k] + "\n")
 	}
 	b.WriteString("```\n\n")
-	b.WriteString("- `masquerade` gives packets that leave by ZONE the address of the interface, or the one behind `as`. Without `ipv4` or `as` it covers IPv6 too.\n")
-	b.WriteString("- `redirect` leads connections elsewhere: TARGET is `ADDRESS:PORT`, `[ADDRESS]:PORT`, `ADDRESS` (the port stays) or `:PORT` (this host). `in ZONE` without `on` means the zone's own addresses, asked from any side; `on` means these addresses.\n")
-	b.WriteString("- `map` rewrites a prefix to another of the same length, bit for bit, in both directions; `stateless` does it without connection state.\n\n")
-	b.WriteString("All addresses of a line are of one family. NAT permits nothing: forward rules see the inner addresses.\n\n")
+	b.WriteString("- `masquerade` gives packets that leave by ZONE the address of the interface, or the address after `as`. Without `ipv4` or `as` it applies to IPv6 too.\n")
+	b.WriteString("- `redirect` sends connections to another address or port: TARGET is `ADDRESS:PORT`, `[ADDRESS]:PORT`, `ADDRESS` (the port stays the same) or `:PORT` (this host). It applies to connections to the addresses that this host has in ZONE, from any side, or to the addresses after `on`.\n")
+	b.WriteString("- `map` translates a prefix to another of the same length, bit by bit, in both directions; `stateless` does so without connection state.\n\n")
+	b.WriteString("All addresses of a line are of one family. NAT allows nothing by itself: the rules of `forward` see the inner addresses.\n\n")
 }
 
 func writeExpectations(b *strings.Builder) {
@@ -93,17 +93,17 @@ func writeExpectations(b *strings.Builder) {
 		b.WriteString(" [" + c.usage + "]")
 	}
 	b.WriteString("\n```\n\n")
-	b.WriteString("or the same as a mapping, `{deny: ssh, from: not office}`. The words mean what they mean in rules. VERDICT is `allow`, `drop`, `reject`, or `deny` for either of the last two. It says that *every* packet that fits the words gets this verdict, which `sluice test` proves for all of them, and `sluice apply` before it loads anything.\n\n")
-	b.WriteString("- Packets that open a flow are meant: those that connection tracking calls new and, where the policy bypasses it, all but TCP without a bare SYN. `state` names others. Left out is what holds whatever a policy says: loopback, the ICMP that IP cannot work without, answers to the host's own DHCP.\n")
-	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any rewriting. Where a redirect leads it on, the verdict is that of its whole way. `published` means packets to this host that a DNAT leads on, by a line of `nat` or by another tool such as Docker, by the port and address before that; they are judged where they are led. Where nobody is known to publish the port, nothing is judged, and a note says so.\n")
-	b.WriteString("- Packets to this host are meant, unless the line says that they go on: by `out`, by a zone behind `to`, or by addresses behind `to` of which none is this host's. Packets that this host sends are meant with `by user`. `on` says it where these words do not.\n")
-	b.WriteString("- Limits and bounds of connections count as not reached, so `allow` holds of a rule with a limit.\n")
-	b.WriteString("- An expectation that no packet can fit is an error, unless it is for want of members of a set by `hosts` or `guests`.\n\n")
+	b.WriteString("or a mapping, `{deny: ssh, from: not office}`. The words mean the same as in rules. VERDICT is `allow`, `drop`, `reject`, or `deny` for either of the last two. An expectation says that *every* packet that matches the words gets this verdict. `sluice test` proves it for all packets, and `sluice apply` does so before it loads anything.\n\n")
+	b.WriteString("- An expectation is about packets that begin a connection: those that are new to connection tracking and, where the policy bypasses it, all but TCP without a bare SYN. `state` selects others. Packets that every policy allows are not included: loopback, the ICMP that IP needs to work, replies to the DHCP of the host itself.\n")
+	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any translation. If a redirect sends it on, the verdict is that of its whole path. `published` selects packets to this host that a DNAT sends on, by a line of `nat` or by another tool such as Docker, with the port and address before the DNAT; the verdict is that at their destination. If no DNAT of the port is known, nothing is checked, and a note says so.\n")
+	b.WriteString("- An expectation is about packets to this host, unless the line says that they are forwarded: by `out`, by a zone after `to`, or by addresses after `to` of which none belongs to this host. With `by user` it is about packets that this host sends. `on` sets the direction if these words do not.\n")
+	b.WriteString("- Limits on rates and connections count as not reached, so `allow` holds for a rule with a limit.\n")
+	b.WriteString("- An expectation that no packet can match is an error, unless the reason is that a set by `hosts` or `guests` has no members.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range expectClauses {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", source.EscapeCell(c.usage), source.EscapeCell(c.doc), source.EscapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
 	}
-	b.WriteString("\nIn a file of its own, for `sluice test --expect`, the list stands beside `version: 1` alone; its names are those of the policy.\n\n")
+	b.WriteString("\nA file of expectations for `sluice test --expect` has only `version: 1` and the list; its names are those of the policy.\n\n")
 }
 
 func writeServices(b *strings.Builder) {
@@ -119,7 +119,7 @@ func writeServices(b *strings.Builder) {
 }
 
 func writeICMP(b *strings.Builder) {
-	b.WriteString("## ICMP types\n\n`icmp NAME` covers both families where both have it.\n\n| name | ICMP | ICMPv6 |\n|---|---|---|\n")
+	b.WriteString("## ICMP types\n\n`icmp NAME` covers both families if both have the type.\n\n| name | ICMP | ICMPv6 |\n|---|---|---|\n")
 	number := func(n int) string {
 		if n < 0 {
 			return ""

@@ -150,7 +150,7 @@ func (f *file) stages(k source.Entry, r *RollOut) {
 		case len(f.errs) > before:
 			return
 		case s.Percent > 0 && s.Percent <= most:
-			f.fail(f.At(n), "each stage includes those before it", "a stage of %s follows one of %s", s, Stage{Percent: most})
+			f.fail(f.At(n), "each stage includes those before it", "a stage of %s follows a stage of %s", s, Stage{Percent: most})
 		case i == len(nodes)-1 && s.Percent != 100:
 			f.fail(f.At(n), "end with 100%", "the last stage is %s, so some hosts would never get a new policy", s)
 		}
@@ -182,7 +182,7 @@ func parseStage(s string) (Stage, *problem) {
 		}
 		return Stage{Hosts: int(n)}, nil //nolint:gosec // at most mostHosts
 	}
-	return Stage{}, problemf(hint, "%s is no stage", source.Quote(s))
+	return Stage{}, problemf(hint, "%s is not a stage", source.Quote(s))
 }
 
 var percentSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,3}(\.[0-9]{1,2})?)%$`) })
@@ -190,11 +190,11 @@ var percentSyntax = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCom
 func parsePercent(s, hint string) (float64, *problem) {
 	m := percentSyntax().FindStringSubmatch(strings.ReplaceAll(s, " ", ""))
 	if m == nil {
-		return 0, problemf(hint, "%s is no percentage", source.Quote(s))
+		return 0, problemf(hint, "%s is not a percentage", source.Quote(s))
 	}
 	v, err := strconv.ParseFloat(m[1], 64)
 	if err != nil || v <= 0 || v > 100 {
-		return 0, problemf("above 0% and at most 100%", "%s is no percentage of hosts", source.Quote(s))
+		return 0, problemf("above 0% and at most 100%", "%s is not a percentage of hosts", source.Quote(s))
 	}
 	return v, nil
 }
@@ -237,7 +237,7 @@ func parseProbe(s string) (Probe, *problem) {
 	case strings.Contains(bare, "://"):
 		return Probe{Kind: ProbeHTTP, Target: bare}, checkURL(bare)
 	}
-	return Probe{}, problemf("write https://HOST/PATH, tcp HOST:PORT or controller", "%s is no probe", source.Quote(s))
+	return Probe{}, problemf("write https://HOST/PATH, tcp HOST:PORT or controller", "%s is not a probe", source.Quote(s))
 }
 
 var freezeSyntax = sync.OnceValue(func() *regexp.Regexp {
@@ -249,25 +249,25 @@ var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 func parseFreeze(s string, zones bool) (Freeze, *problem) {
 	m := freezeSyntax().FindStringSubmatch(s)
 	if m == nil {
-		return Freeze{}, problemf("write Fri 16:00 - Mon 08:00 Europe/Berlin", "%s is no time of a week", source.Quote(s))
+		return Freeze{}, problemf("write Fri 16:00 - Mon 08:00 Europe/Berlin", "%s is not a period of the week", source.Quote(s))
 	}
 	out := Freeze{Zone: m[7]}
 	for i, at := range []*Moment{&out.From, &out.To} {
 		day, hour, minute := slices.Index(weekdays, m[3*i+1]), number(m[3*i+2]), number(m[3*i+3])
 		switch {
 		case day < 0:
-			return out, problemf("write "+strings.Join(weekdays, ", "), "%s is no day", source.Quote(m[3*i+1]))
+			return out, problemf("write "+strings.Join(weekdays, ", "), "%s is not a day", source.Quote(m[3*i+1]))
 		case hour > 23 || minute > 59:
-			return out, problemf("from 00:00 to 23:59", "%s:%s is no time of a day", m[3*i+2], m[3*i+3])
+			return out, problemf("from 00:00 to 23:59", "%s:%s is not a time of day", m[3*i+2], m[3*i+3])
 		}
 		*at = Moment{time.Weekday(day), 60*hour + minute}
 	}
 	if out.From == out.To {
-		return out, problemf("", "%s begins and ends at one time", source.Quote(s))
+		return out, problemf("", "%s begins and ends at the same time", source.Quote(s))
 	}
 	if zones {
 		if _, err := time.LoadLocation(out.Zone); err != nil || out.Zone == "Local" {
-			return out, problemf("write as in Europe/Berlin, or UTC", "unknown time zone %s", source.Quote(out.Zone))
+			return out, problemf("write it as in Europe/Berlin, or UTC", "unknown time zone %s", source.Quote(out.Zone))
 		}
 	}
 	return out, nil

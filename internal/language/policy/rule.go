@@ -52,7 +52,7 @@ func (f *file) ruleTokens(n *yaml.Node, shapeName string) ([]token, bool) {
 	case n.Kind == yaml.ScalarNode:
 		f.fail(f.At(n), "", "%s is empty", shapeName)
 	default:
-		f.fail(f.At(n), "", "%s must be a line of words or a mapping, this is %s", what, source.KindName(n))
+		f.fail(f.At(n), "", "%s must be a line of words or a mapping, not %s", what, source.KindName(n))
 	}
 	return nil, false
 }
@@ -85,7 +85,7 @@ func (r *rule) parse() bool {
 				r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote(c.word), r.hook, why)
 			}
 			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "until", "log"}, c.word) {
-				r.failAt(t, "leave it out", "%s cannot be used with clamp mss", source.Quote(c.word))
+				r.failAt(t, "remove it", "%s cannot be used with clamp mss", source.Quote(c.word))
 			}
 			r.take()
 			if !c.parse(r) {
@@ -183,7 +183,7 @@ func (r *rule) unexpected(t token) bool {
 	case r.expect != nil && slices.Contains(hookWords, t.text):
 		return r.failAt(t, "write on "+t.text, "unexpected %s", source.Quote(t.text))
 	case !r.seen["service"] && r.rule.Action != ClampMSS:
-		return r.failAt(t, "the service stands right behind the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", source.Quote(t.text))
+		return r.failAt(t, "write the service right after the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", source.Quote(t.text))
 	case r.expect != nil && slices.Contains(verdictWords, t.text):
 		return r.failAt(t, "write two expectations", "second verdict %s in one expectation", source.Quote(t.text))
 	case slices.Contains(actionWords, t.text):
@@ -218,7 +218,7 @@ func (r *rule) action() bool {
 			return r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote("clamp mss"), r.hook, why)
 		}
 		if !r.accept("mss") {
-			return r.failAt(r.peek(), "write clamp mss", "expected mss behind clamp, found %s", r.peek().describe())
+			return r.failAt(r.peek(), "write clamp mss", "expected mss after clamp, found %s", r.peek().describe())
 		}
 		return true
 	}
@@ -230,7 +230,7 @@ func (r *rule) action() bool {
 	case slices.Contains([]string{"deny", "block", "discard"}, word):
 		hint = "write drop, or reject to answer"
 	case slices.Contains([]string{"masquerade", "redirect", "map", "snat", "dnat"}, word):
-		hint = "rewriting of addresses stands under nat"
+		hint = "put address translation under nat"
 	case word == "limit":
 		hint = "write allow SERVICE limit 6/30s per source"
 	case insteadOf(word) != "":
@@ -249,7 +249,7 @@ func (r *rule) published() bool {
 func (r *rule) family() bool {
 	t := r.previous()
 	if r.seen["ipv4"] && r.seen["ipv6"] {
-		return r.failAt(t, "leave out both", "ipv4 and ipv6 in one rule")
+		return r.failAt(t, "remove both", "both ipv4 and ipv6 in one rule")
 	}
 	r.rule.Family = 4
 	if t.text == "ipv6" {
@@ -284,9 +284,9 @@ func (r *rule) by() bool {
 	if !r.accept("user") {
 		hint := "write by user NAME"
 		if t.text == "group" {
-			hint = "only users can be asked for; write by user NAME"
+			hint = "by can only be followed by user; write by user NAME"
 		}
-		return r.failAt(t, hint, "expected user behind by, found %s", t.describe())
+		return r.failAt(t, hint, "expected user after by, found %s", t.describe())
 	}
 	return r.list("users", func() bool {
 		t, ok := r.word("the name or number of a user", "")
@@ -313,7 +313,7 @@ func (w *words) logPrefix() (*string, bool) {
 		return nil, w.failAt(t, insteadOf(t.text), "unexpected %s", t.describe())
 	}
 	if t.kind == wordToken && clauseNamed(t.text) == nil {
-		return nil, w.failAt(t, "write log \""+t.text+"\"", "the prefix of a log stands in quotes")
+		return nil, w.failAt(t, "write log \""+t.text+"\"", "write the prefix of the log in quotes")
 	}
 	prefix := ""
 	if t.kind == textToken {

@@ -44,7 +44,7 @@ type Broken struct {
 // stand there.
 func (l *loader) withOnly() (what, hint string) {
 	if l.guest != nil {
-		return "the rules of a guest", "a part of the fleet can say it"
+		return "the rules of a guest", "put it into a part of the fleet"
 	}
 	if l.isFleet {
 		return "a part with only", "put it into a part without only"
@@ -112,10 +112,10 @@ func (f *file) readScope(n *yaml.Node) *Scope {
 	}
 	switch {
 	case s.Who == nil:
-		w.failAt(at, "write the path alone", "any is no scope")
+		w.failAt(at, "write the path alone", "any is not a scope")
 		return nil
 	case s.Who.Not:
-		w.failAt(at, hint, "a scope names addresses, and not all but some")
+		w.failAt(at, hint, "name addresses; a scope cannot be a negation")
 		return nil
 	case !w.done():
 		w.failAt(w.peek(), hint, "unexpected %s in a scope", w.peek().describe())
@@ -149,11 +149,11 @@ func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
 	set := l.sets[item.Name]
 	switch {
 	case set == nil && l.zones[item.Name] != nil:
-		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "%s is a zone, whose addresses are not known here", source.Quote(item.Name))
+		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "%s is a zone, and its addresses are not known here", source.Quote(item.Name))
 	case set == nil:
 		return addrset.Set{}, problemf("", "unknown set %s%s", source.Quote(item.Name), source.DidYouMean(item.Name, sortedKeys(l.sets)))
 	case len(set.Elements) == 0 || len(set.Except) > 0 || set.Living || set.IsGroup():
-		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "set %s is not a list of addresses, so that what is in it is not known here", source.Quote(item.Name))
+		return addrset.Set{}, problemf("name addresses, or a set that is a list of them", "set %s is not a list of addresses, so its content is not known here", source.Quote(item.Name))
 	}
 	var b addrset.Builder
 	for _, e := range set.Elements {
@@ -357,7 +357,7 @@ func (l *loader) keepsTo(r *Rule, what string) {
 	}
 	if r.Limit != nil && r.Limit.ThenBan != 0 {
 		file, _ := l.withOnly()
-		l.fail(r.Limit.Pos, "remove then ban", "a ban applies to everybody, and this is %s", file)
+		l.fail(r.Limit.Pos, "remove then ban", "a ban applies to everybody, so it cannot be in %s", file)
 	}
 	var wrong *Error
 	var written []string
@@ -378,7 +378,7 @@ func (l *loader) keepsTo(r *Rule, what string) {
 	}
 	if wrong == nil {
 		only := strings.Join(written, ", or ")
-		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of that", "the %s is outside what this file may decide: %s", what, only)
+		wrong = l.policy.Errorf(r.Pos, "write "+only+", or a part of it", "the %s is outside the scope of this file: %s", what, only)
 	}
 	l.errs = append(l.errs, wrong)
 }
@@ -389,7 +389,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 		return nil
 	}
 	if who.Not {
-		return l.policy.Errorf(who.Pos, "name the addresses", "not %s may be more than this file may decide: %s", strings.TrimPrefix(who.canonical(), "not "), s)
+		return l.policy.Errorf(who.Pos, "name the addresses", "not %s may be outside the scope of this file: %s", strings.TrimPrefix(who.canonical(), "not "), s)
 	}
 	var scope addrset.Set
 	for _, item := range s.Who.Items {
@@ -412,7 +412,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 			if name == "" {
 				name = item.Literal.String()
 			}
-			return l.policy.Errorf(item.Pos, "", "%s is more than this file may decide: %s", name, s)
+			return l.policy.Errorf(item.Pos, "", "%s is outside the scope of this file: %s", name, s)
 		}
 	}
 	return nil

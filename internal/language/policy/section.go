@@ -10,7 +10,7 @@ import (
 // included files: rules add up, default and accelerate are said once.
 func (f *file) section(e source.Entry, where **Section, hook Hook) {
 	if source.IsNull(e.Value) {
-		f.fail(f.At(e.Key), "write default: drop, or remove the section: then it is not filtered", "%s is empty", hook)
+		f.fail(f.At(e.Key), "write default: drop, or remove the section, which is then not filtered", "%s is empty", hook)
 		return
 	}
 	if e.Value.Kind != yaml.MappingNode {
@@ -18,7 +18,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 		if e.Value.Kind == yaml.SequenceNode {
 			hint = "write default: and rules: under it, and the list under rules"
 		}
-		f.fail(f.At(e.Value), hint, "%s must be a mapping, this is %s", hook, source.KindName(e.Value))
+		f.fail(f.At(e.Value), hint, "%s must be a mapping, not %s", hook, source.KindName(e.Value))
 		return
 	}
 	s := *where
@@ -66,7 +66,7 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 // likely than a section of one rule.
 func (f *file) ruleList(n *yaml.Node) []*yaml.Node {
 	if n.Kind == yaml.ScalarNode && !source.IsNull(n) {
-		f.fail(f.At(n), "write each rule on its own line, after -", "rules must be a list, this is %s", source.KindName(n))
+		f.fail(f.At(n), "write each rule on its own line, after -", "rules must be a list, not %s", source.KindName(n))
 		return nil
 	}
 	return f.List(n, "rules")
@@ -82,7 +82,7 @@ func (f *file) defaultAction(e source.Entry, s *Section) {
 	if !ok {
 		return
 	}
-	const hint = "write drop, reject or allow, and log \"PREFIX\" behind it where wanted"
+	const hint = "write drop, reject or allow, optionally followed by log \"PREFIX\""
 	w := &words{file: f, toks: toks}
 	t, ok := w.word("drop, reject or allow", hint)
 	if !ok {

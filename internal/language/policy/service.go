@@ -28,7 +28,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	}
 	head, rest, slash := strings.Cut(fields[0], "/")
 	if fields[0] != "icmp" && len(fields) > 1 {
-		return nil, problemf("give each its own element of the list: ["+strings.Join(fields, ", ")+"]", "%s is more than one service", source.Quote(s))
+		return nil, problemf("write each as an element of the list: ["+strings.Join(fields, ", ")+"]", "%s is more than one service", source.Quote(s))
 	}
 	switch number, known := packet.PortProtocol(head); {
 	case known && !slash:
@@ -46,7 +46,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	case head == "proto":
 		return nil, problemf("write proto/112, or tcp/80 for TCP and UDP", "proto needs a number")
 	case slices.Contains([]string{"icmp6", "icmpv6", "icmpx", "ipv6-icmp"}, head):
-		return nil, problemf("write icmp, which covers both families where both have the type, and ipv6 behind it for one", "unknown protocol %s", source.Quote(head))
+		return nil, problemf("write icmp, which covers both families if both have the type, or icmp … ipv6 for one of them", "unknown protocol %s", source.Quote(head))
 	case head == "icmp" && slash:
 		return nil, problemf("write icmp NAME, as in icmp echo-request", "icmp has no ports")
 	case head == "icmp":
@@ -63,14 +63,14 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 		return &ServiceMatch{Protocol: packet.ICMP, ICMP: t}, nil
 	case slash && isDigits(head):
 		if rest == "tcp" || rest == "udp" || rest == "sctp" {
-			return nil, problemf("write "+rest+"/"+head, "%s is the wrong way round", source.Quote(s))
+			return nil, problemf("write "+rest+"/"+head, "%s is in the wrong order", source.Quote(s))
 		}
 	case slash:
 		if n, ok := protocolNames[head]; ok {
 			return nil, problemf(fmt.Sprintf("write proto/%d", n), "%s has no ports", head)
 		}
 		if isBuiltin(head) {
-			return nil, problemf("write "+head+", or tcp/"+rest+" for another port", "a service has no port behind it: %s", source.Quote(s))
+			return nil, problemf("write "+head+", or tcp/"+rest+" for another port", "a port cannot follow the name of a service: %s", source.Quote(s))
 		}
 		names := []string{"tcp", "udp", "sctp", "proto"}
 		return nil, problemf("write tcp/PORT, udp/PORT, sctp/PORT or proto/NUMBER", "unknown protocol %s%s", source.Quote(head), source.DidYouMean(head, names))
@@ -97,7 +97,7 @@ func parseProto(s string) (*ServiceMatch, *problem) {
 		n = uint8(v)
 	}
 	if n == packet.ICMP || n == packet.ICMPv6 {
-		return nil, problemf("write icmp, and ipv4 or ipv6 behind it for one family", "proto/%d is ICMP", n)
+		return nil, problemf("write icmp, followed by ipv4 or ipv6 for one family", "proto/%d is ICMP", n)
 	}
 	return &ServiceMatch{Protocol: n}, nil
 }

@@ -58,7 +58,7 @@ func (w *words) service() (ServiceRef, bool) {
 		return ServiceRef{Pos: t.pos, Text: m.String(), Matches: []ServiceMatch{*m}}, true
 	}
 	if t.text == "any" {
-		return ServiceRef{}, w.failAt(t, "leave out the list", "any inside a list is every service")
+		return ServiceRef{}, w.failAt(t, "remove the list", "any in a list matches every service")
 	}
 	if isLiteral(t.text) {
 		return ServiceRef{}, w.failAt(t, "write from or to before addresses", "%s is not a service", source.Quote(t.text))

@@ -94,7 +94,7 @@ func (f *file) setKey(s *Set, k source.Entry) {
 	case "filled-by":
 		text, ok := f.Text(k.Value, k.Name)
 		if s.Others = ok; ok && text != "other" {
-			f.fail(f.At(k.Value), "write other", "filled-by is other, this is %s", source.Quote(text))
+			f.fail(f.At(k.Value), "write other", "filled-by must be other, not %s", source.Quote(text))
 		}
 	case "living":
 		s.Living, _ = f.Flag(k.Value, "living")
@@ -125,7 +125,7 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 		}
 		return
 	case len(content)-len(geo) > 1 || len(content) > len(geo) && len(geo) > 0:
-		f.fail(f.At(by[content[1]].Key), "define two sets, and a third with union", "%s and %s in one set", content[0], content[1])
+		f.fail(f.At(by[content[1]].Key), "define two sets, and a third with union", "both %s and %s in one set", content[0], content[1])
 	}
 	if k, ok := by["refresh"]; ok && by["url"].Key == nil {
 		f.fail(f.At(k.Key), "", "refresh without url")
@@ -158,7 +158,7 @@ func (f *file) isLiving(s *Set, by map[string]source.Entry, content []string) bo
 // another program fills.
 func (f *file) mayLive(name string, pos Pos, where string) {
 	if s := f.sets[name]; s != nil && s.Living {
-		f.fail(pos, "name a set that is not living", "%s is a living set, which cannot be used in %s", source.Quote(name), where)
+		f.fail(pos, "use a set that is not living", "living set %s cannot be used in %s", source.Quote(name), where)
 	}
 	f.mayFill(name, pos, where)
 }
@@ -166,7 +166,7 @@ func (f *file) mayLive(name string, pos Pos, where string) {
 // mayFill reports a set that another program fills where what is in it has to be known.
 func (f *file) mayFill(name string, pos Pos, where string) {
 	if s := f.sets[name]; s != nil && s.Others {
-		f.fail(pos, "name it only in rules of input, output or forward", "another program fills %s, which cannot be used in %s", source.Quote(name), where)
+		f.fail(pos, "use it only in rules of input, output or forward", "%s is filled by another program and cannot be used in %s", source.Quote(name), where)
 	}
 }
 
@@ -252,13 +252,13 @@ func (f *file) checkSet(s *Set) {
 			case other != nil && (other.Living || other.Others):
 				f.mayLive(w.Text, w.Pos, list.word)
 			case other != nil && len(other.Endpoints) > 0:
-				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)
+				f.fail(w.Pos, "", "set of endpoints %s cannot be used in %s", source.Quote(w.Text), list.word)
 			case other != nil:
 				if path := f.setCircle(other, s); path != nil && s == f.firstOf(path) {
 					f.fail(w.Pos, "remove one of them from another, in its "+list.word, "sets contain each other in a loop: %s → %s%s", s.Name, strings.Join(path, " → "), f.inOthers(s, path))
 				}
 			case f.zones[w.Text] != nil:
-				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)
+				f.fail(w.Pos, "name a set", "zone %s cannot be used in %s", source.Quote(w.Text), list.word)
 			case !f.unread && !f.required[w.Text]:
 				f.fail(w.Pos, f.elsewhere(w.Text), "unknown set %s%s", source.Quote(w.Text), source.DidYouMean(w.Text, sortedKeys(f.sets)))
 			}

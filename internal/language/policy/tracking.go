@@ -82,7 +82,7 @@ func (f *file) expandEndpoint(e Endpoint, ref *ServiceRef) []Endpoint {
 }
 
 func (w *words) endpointAddress() (*Range, bool) {
-	const hint = "write an address, a blank and a service: \"198.51.100.1 tcp/80\""
+	const hint = "write an address, a space and a service: \"198.51.100.1 tcp/80\""
 	var text string
 	t := w.take()
 	pos := t.pos
@@ -107,7 +107,7 @@ func (w *words) endpointAddress() (*Range, bool) {
 		return nil, w.problemAt(token{pos: pos}, p)
 	}
 	if _, ok := r.Prefix(); !ok {
-		return nil, w.failAt(t, "write one address or a prefix", "an endpoint has one address or a prefix, this is a range")
+		return nil, w.failAt(t, "write one address or a prefix", "an endpoint must be one address or a prefix, not a range")
 	}
 	if w.done() {
 		return nil, w.failAt(w.peek(), hint, "endpoint has no service")
@@ -219,7 +219,7 @@ func (f *file) bypass(n *yaml.Node) *Bypass {
 		return nil
 	}
 	if len(b.Services) == 0 {
-		w.failAt(toks[0], "name services", "bypass needs services with ports, and any has none")
+		w.failAt(toks[0], "name services", "bypass needs services with ports, but any has none")
 		return nil
 	}
 	if w.accept("to") {
@@ -262,7 +262,7 @@ func (f *file) checkBypassTo(w *Who) {
 			case f.sets[item.Name] != nil:
 				f.mayLive(item.Name, item.Pos, "bypass")
 			case f.zones[item.Name] != nil:
-				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which cannot be used in bypass", source.Quote(item.Name))
+				f.fail(item.Pos, "name a set or addresses of this host", "zone %s cannot be used in bypass", source.Quote(item.Name))
 			default:
 				f.unknownWho(item, true)
 			}
@@ -281,7 +281,7 @@ func (f *file) table(e source.Entry) *Table {
 	n := e.Value
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "auto" {
-			f.fail(f.At(n), "write auto, or a mapping such as {max: 262144}", "table must be auto or a mapping, this is %s", source.KindName(n))
+			f.fail(f.At(n), "write auto, or a mapping such as {max: 262144}", "table must be auto or a mapping, not %s", source.KindName(n))
 		}
 		t.Auto = true
 		return t

@@ -36,7 +36,7 @@ var reserved = []string{
 func checkName(s string) *problem {
 	switch {
 	case !nameSyntax().MatchString(s):
-		return problemf("a name is a letter, then letters, digits, - and _, at most 48", "%s is not a name", source.Quote(s))
+		return problemf("write a letter, then letters, digits, - and _, at most 48 characters", "%s is not a name", source.Quote(s))
 	case slices.Contains(reserved, s):
 		return problemf("", "%s is a word of the rule language and cannot be a name", source.Quote(s))
 	}
@@ -151,9 +151,9 @@ func parseNumber(s, what string, most uint64) (uint64, *problem) {
 			hint = "write " + t
 		}
 		if strings.HasPrefix(s, "-") && isDigits(s[1:]) {
-			return 0, problemf("", "%s must be above zero, this is %s", what, source.Quote(s))
+			return 0, problemf("", "%s must be above zero, not %s", what, source.Quote(s))
 		}
-		return 0, problemf(hint, "%s must be a whole number, this is %s", what, source.Quote(s))
+		return 0, problemf(hint, "%s must be a whole number, not %s", what, source.Quote(s))
 	case strings.Trim(s, "0") == "":
 		return 0, problemf("", "%s must be above zero", what)
 	case s[0] == '0':
@@ -258,7 +258,7 @@ func checkLogPrefix(s string) *problem {
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\' || r == '$':
-			return problemf("leave it out", "log prefix contains %q", string(r))
+			return problemf("remove it", "log prefix contains %q", string(r))
 		case r < ' ' || r > '~':
 			return problemf("use printable ASCII", "log prefix contains %q", string(r))
 		}
@@ -286,11 +286,11 @@ func checkInterface(s string) *problem {
 	}
 	switch {
 	case s == "*":
-		return problemf("leave out interfaces or the zone", "interface * is every interface")
+		return problemf("remove interfaces or the zone", "interface * matches every interface")
 	case s == "." || s == "..":
 		return problemf("", "%s is not an interface name", source.Quote(s))
 	case strings.Contains(strings.TrimSuffix(s, "*"), "*"):
-		return problemf("* stands only at the end", "interface name %s has a * inside", source.Quote(s))
+		return problemf("write * only at the end", "interface name %s has a * inside", source.Quote(s))
 	case len(s) > maxInterfaceName:
 		return problemf("the kernel allows 15", "interface name %s has %d characters", source.Quote(s), len(s))
 	}

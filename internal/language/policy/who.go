@@ -18,14 +18,14 @@ func (w *words) who() (*Who, bool) {
 	}
 	if t := w.peek(); w.accept("any") {
 		if out.Not {
-			return nil, w.failAt(t, "", "not any is nobody")
+			return nil, w.failAt(t, "", "not any matches nobody")
 		}
 		return nil, true
 	}
 	if t := w.peek(); t.kind == wordToken && slices.Contains(reserved, t.text) {
 		hint := ""
 		if t.text == "not" {
-			hint = "two negations; leave out both"
+			hint = "two negations; remove both"
 		}
 		return nil, w.failAt(t, hint, "expected a set, a zone or an address, found %s", t.describe())
 	}
@@ -58,13 +58,13 @@ func whoItem(t token) (WhoItem, *problem) {
 		return WhoItem{Pos: t.pos, Literal: r}, p
 	}
 	if strings.Contains(t.text, ".") {
-		return WhoItem{}, problemf("names of hosts are not looked up; write addresses, or a set of them", "%s is not a set, a zone or an address", source.Quote(t.text))
+		return WhoItem{}, problemf("host names are not resolved; write addresses, or a set of them", "%s is not a set, a zone or an address", source.Quote(t.text))
 	}
 	switch t.text {
 	case "not":
 		return WhoItem{}, problemf("write not before the whole list", "not inside a list")
 	case "any":
-		return WhoItem{}, problemf("leave out the list", "any inside a list is everybody")
+		return WhoItem{}, problemf("remove the list", "any in a list matches everybody")
 	}
 	if name, is := strings.CutPrefix(t.text, "!"); is {
 		return WhoItem{}, problemf("write not "+name, "%s is not a set, a zone or an address", source.Quote(t.text))
@@ -93,14 +93,14 @@ func (f *file) checkWho(w *Who, word string, noZone bool) {
 			switch {
 			case zone != nil && noZone && word == "from":
 				f.fail(item.Pos, "write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used after from in output: packets from this host come in by no interface", source.Quote(item.Name))
+					"zone %s cannot be used after from in output: packets from this host have no incoming interface", source.Quote(item.Name))
 			case zone != nil && noZone && word == "to":
 				f.fail(item.Pos, "write to ADDRESS for one of this host's own, in ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used after to in input: packets to this host leave by no interface", source.Quote(item.Name))
+					"zone %s cannot be used after to in input: packets to this host have no outgoing interface", source.Quote(item.Name))
 			case zone != nil && noZone:
-				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used after %s", source.Quote(item.Name), word)
+				f.fail(item.Pos, "name a set or addresses", "zone %s cannot be used after %s", source.Quote(item.Name), word)
 			case set != nil && len(set.Endpoints) > 0:
-				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used after %s", source.Quote(item.Name), word)
+				f.fail(item.Pos, "use a set of addresses, and write the service before it", "set of endpoints %s cannot be used after %s", source.Quote(item.Name), word)
 			case zone == nil && set == nil:
 				f.unknownWho(item, noZone)
 			}
@@ -140,10 +140,10 @@ func (w *words) zone(word string) (*Word, bool) {
 		return nil, false
 	}
 	if isLiteral(t.text) || strings.HasSuffix(t.text, "*") {
-		return nil, w.failAt(t, "write from and to for addresses; interfaces are named in a zone", "expected a zone behind %s, found %s", word, t.describe())
+		return nil, w.failAt(t, "write from and to for addresses; interfaces are named in a zone", "expected a zone after %s, found %s", word, t.describe())
 	}
 	if !nameSyntax().MatchString(t.text) || slices.Contains(reserved, t.text) {
-		return nil, w.failAt(t, hint, "expected a zone behind %s, found %s", word, t.describe())
+		return nil, w.failAt(t, hint, "expected a zone after %s, found %s", word, t.describe())
 	}
 	w.checkZone(t.pos, t.text, word)
 	return &Word{t.pos, t.text}, true
@@ -170,7 +170,7 @@ func (r *rule) families() {
 	has4, has6 := r.rule.Family != 6, r.rule.Family != 4
 	why, rest := "rule can never match", "rule"
 	if r.expect != nil {
-		why, rest = "no packet can fit the expectation", "line"
+		why, rest = "no packet can match the expectation", "line"
 	}
 	narrow := func(pos Pos, what string, with4, with6 bool) {
 		if (has4 && with4) || (has6 && with6) {

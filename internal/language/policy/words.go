@@ -57,7 +57,7 @@ func (f *file) tokens(n *yaml.Node) ([]token, bool) {
 			if end < 0 {
 				hint := ""
 				if line := f.Lines[min(n.Line, len(f.Lines))-1]; n.Style&source.QuotedStyles == 0 && strings.Contains(line, " #") {
-					hint = "a blank and # begin a comment of YAML; put the whole line into quotes: '" + strings.ReplaceAll(s, "'", "''") + " …'"
+					hint = "a space and # begin a comment in YAML; put the whole line into quotes: '" + strings.ReplaceAll(s, "'", "''") + " …'"
 				}
 				f.fail(place(i), hint, "unterminated quote")
 				return nil, false
@@ -193,7 +193,7 @@ func (w *words) list(what string, item func() bool) bool {
 			w.take()
 			return true
 		case endToken:
-			return w.failAt(open, "", "list without an end, a ] is missing")
+			return w.failAt(open, "", "the list does not end: a ] is missing")
 		default:
 			return w.failAt(t, "put a comma between the elements of a list", "expected , or ] in the list, found %s", t.describe())
 		}

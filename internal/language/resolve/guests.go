@@ -22,7 +22,7 @@ func (r *resolver) guests() {
 			at = h.Pos
 		}
 		if name := h.Interface.Text; name == loopback || slices.Contains(facts.DefaultRoute, name) {
-			r.fail(at, fmt.Sprintf("guest %s: %s is no interface of a guest: the host reaches itself or others by it", h.Guest, name), "name the interface that the guest is attached to")
+			r.fail(at, fmt.Sprintf("guest %s: %s cannot be the interface of a guest: the host reaches itself or others through it", h.Guest, name), "name the interface that the guest is attached to")
 		}
 	}
 	own := facts.Own(nil)

@@ -22,8 +22,8 @@ func TestGuestsOfHost(t *testing.T) {
 		`{interface: tap0, addresses: [10.30.0.5, "2001:db8:30::/64"], public: 203.0.113.9}`: "",
 		"{interface: tap0, addresses: 10.30.0.5, public: 203.0.113.1}":                       "hv-1.yaml:5:57: guest vm-1: 203.0.113.1 is an address of this host",
 		"{interface: tap0, addresses: 10.30.0.1}":                                            "hv-1.yaml:5:38: guest vm-1: 10.30.0.1 is an address of this host",
-		"{interface: eth0, addresses: 10.30.0.5}":                                            "hv-1.yaml:5:21: guest vm-1: eth0 is no interface of a guest",
-		"{interface: lo, addresses: 10.30.0.5}":                                              "hv-1.yaml:5:21: guest vm-1: lo is no interface of a guest",
+		"{interface: eth0, addresses: 10.30.0.5}":                                            "hv-1.yaml:5:21: guest vm-1: eth0 cannot be the interface of a guest",
+		"{interface: lo, addresses: 10.30.0.5}":                                              "hv-1.yaml:5:21: guest vm-1: lo cannot be the interface of a guest",
 	} {
 		p, err := policy.LoadTexts("hv-1.yaml", map[string][]byte{
 			"hv-1.yaml":  []byte("version: 1\nfleet: fleet.yaml\nhost: hv-1\nguests:\n  vm-1: " + guest + "\n"),

@@ -73,7 +73,7 @@ func listInput(url string) string  { return "list " + url }
 func (in Inputs) add(name string, sum [sha256.Size]byte) {
 	text := hex.EncodeToString(sum[:])
 	if before, twice := in[name]; twice && before != text {
-		text = "changed while it was read"
+		text = "it changed while it was read"
 	}
 	in[name] = text
 }
@@ -102,7 +102,7 @@ func (in Inputs) hashLive(p *policy.Policy, s *policy.Set, live func(url string)
 
 func (in Inputs) hashList(s *policy.Set, lists Lists) error {
 	if lists == nil {
-		return fmt.Errorf("no copy of %s is at hand", s.URL.Text)
+		return fmt.Errorf("no copy of %s on this host", s.URL.Text)
 	}
 	text, _, err := lists.Open(s.URL.Text, s.Refresh)
 	if err != nil {

@@ -75,7 +75,7 @@ func EachLine(name string, text io.Reader, remarks string, take func(element str
 		}
 		fail(n, column, err.Error(), line)
 		if len(errs) == maxSetFileErrors {
-			fail(n, 1, fmt.Sprintf("gave up after %d bad lines", maxSetFileErrors), "")
+			fail(n, 1, fmt.Sprintf("stopped after %d bad lines", maxSetFileErrors), "")
 			return errs
 		}
 	}
@@ -83,7 +83,7 @@ func EachLine(name string, text io.Reader, remarks string, take func(element str
 	case errors.Is(err, bufio.ErrTooLong):
 		fail(n+1, 1, fmt.Sprintf("line longer than %d bytes: not a list of addresses", maxSetFileLine), "")
 	case err != nil:
-		fail(n+1, 1, "cannot read on: "+err.Error(), "")
+		fail(n+1, 1, "cannot continue reading: "+err.Error(), "")
 	}
 	if len(errs) > 0 {
 		return errs

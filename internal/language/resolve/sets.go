@@ -106,7 +106,7 @@ func (r *resolver) file(s *policy.Set, add func(addrset.Range)) {
 	path := s.FilePath()
 	f, err := r.out.Policy.Open(path)
 	if err != nil {
-		r.fail(s.File.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
+		r.fail(s.File.Pos, "cannot read the set file: "+err.Error(), "paths are relative to the file that has them")
 		return
 	}
 	defer f.Close()
@@ -115,7 +115,7 @@ func (r *resolver) file(s *policy.Set, add func(addrset.Range)) {
 
 func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {
 	if r.opt.Lists == nil {
-		r.fail(s.URL.Pos, fmt.Sprintf("no copy of %s is at hand", s.URL.Text), "")
+		r.fail(s.URL.Pos, fmt.Sprintf("no copy of %s on this host", s.URL.Text), "")
 		return
 	}
 	text, name, err := r.opt.Lists.Open(s.URL.Text, s.Refresh)
@@ -208,7 +208,7 @@ func texts(words []policy.Word) []string {
 	return out
 }
 
-var errNoGeo = errors.New("none is at hand")
+var errNoGeo = errors.New("there are none on this host")
 
 func (r *resolver) openGeo() (*geo.Database, error) {
 	if r.opt.Geo == nil {

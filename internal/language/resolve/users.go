@@ -17,7 +17,7 @@ func (r *resolver) users() {
 		}
 		id, err := r.opt.User(w.Text)
 		if err != nil {
-			r.fail(w.Pos, err.Error(), "make the user first, or give the number")
+			r.fail(w.Pos, err.Error(), "create the user first, or use the number")
 			continue
 		}
 		r.out.Users[w.Text] = id

@@ -27,7 +27,7 @@ func (r *resolver) zone(z *policy.Zone) {
 		facts := r.opt.Facts
 		switch {
 		case !facts.Known:
-			r.fail(word.Pos, "nothing is known of the host's default route", "")
+			r.fail(word.Pos, "the default route of the host is not known", "")
 			r.errs[len(r.errs)-1].Remedy = policy.NameOrGiveFacts
 		case len(facts.DefaultRoute) == 0:
 			r.fail(word.Pos, fmt.Sprintf("this host has no default route, so zone %q has no interface", z.Name), "name the interface")

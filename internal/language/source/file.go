@@ -107,7 +107,7 @@ func (f *File) CheckText(data []byte) Errors {
 			case r < ' ' && r != '\t', r >= 0x7f && r < 0xa0:
 				add("control", i+1, column, "", fmt.Sprintf("control character %U in the text", r))
 			case IsDeceptive(r):
-				add("deceptive", i+1, column, "remove it", fmt.Sprintf("invisible character %U, which can make a file look like another one", r))
+				add("deceptive", i+1, column, "remove it", fmt.Sprintf("invisible character %U, which can disguise the text", r))
 			case r == 0xfffe, r == 0xffff:
 				add("noncharacter", i+1, column, "", fmt.Sprintf("%U is not a character", r))
 			}
@@ -248,7 +248,7 @@ func ReadError(path string, err error) error {
 		err = pathErr.Err
 	}
 	if errors.Is(err, regular.Err) {
-		err = fmt.Errorf("%w\n  hint: name a file, or give - where standard input is taken", err)
+		err = fmt.Errorf("%w\n  hint: name a file, or - for standard input where the command accepts it", err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

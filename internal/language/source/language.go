@@ -143,7 +143,7 @@ func (s *Shape) forms() string {
 		out = append(out, fmt.Sprintf("a mapping of names to [%s](#%s)", s.Values, s.Values))
 	}
 	if s.Null && len(out) > 0 {
-		out = append(out, "or left empty")
+		out = append(out, "or empty")
 	}
 	return strings.Join(out, ", ")
 }

@@ -61,7 +61,7 @@ func (f *File) refuse(n *yaml.Node) bool {
 		f.Fail(f.At(n), why, "YAML merge keys are not part of the language")
 		return true
 	case n.Style&yaml.TaggedStyle != 0 || n.Tag == "!":
-		f.Fail(f.At(n), "leave out the tag", "YAML tags are not part of the language")
+		f.Fail(f.At(n), "remove the tag", "YAML tags are not part of the language")
 		return true
 	}
 	return slices.ContainsFunc(n.Content, f.refuse)
@@ -97,11 +97,11 @@ func (f *File) syntaxError(err error) {
 	case strings.Contains(message, "unknown anchor"):
 		message, hint = "YAML aliases are not part of the language", `put a text that begins with * into quotes: "*"`
 	case strings.HasPrefix(strings.TrimSpace(text), "%"):
-		message, hint = "YAML directives are not part of the language", "leave out the line"
+		message, hint = "YAML directives are not part of the language", "remove the line"
 	case f.dialect.Fix != nil && f.dialect.Fix(text) != "":
 		hint = f.dialect.Fix(text)
 	case strings.Contains(message, "mapping values are not allowed"):
-		hint = "a colon and a blank make a key; put a text with them into quotes, and indent all keys of a mapping alike"
+		hint = "a colon and a space make a key; put a text with them into quotes, and indent all keys of a mapping the same"
 	}
 	f.Fail(pos, hint, "%s", message)
 }
@@ -142,7 +142,7 @@ func (f *File) Entries(n *yaml.Node, what string) []Entry {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		f.Fail(f.At(n), "", "%s must be a mapping, this is %s", what, KindName(n))
+		f.Fail(f.At(n), "", "%s must be a mapping, not %s", what, KindName(n))
 		return nil
 	}
 	var out []Entry
@@ -150,11 +150,11 @@ func (f *File) Entries(n *yaml.Node, what string) []Entry {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		if k.Kind != yaml.ScalarNode || IsNull(k) {
-			f.Fail(f.At(k), "", "a key must be a name, this is %s", KindName(k))
+			f.Fail(f.At(k), "", "a key must be a name, not %s", KindName(k))
 			continue
 		}
 		if other := first[k.Value]; other != nil {
-			f.Fail(f.At(k), "", "key %s is already in line %d", Quote(k.Value), other.Line)
+			f.Fail(f.At(k), "", "key %s is already on line %d", Quote(k.Value), other.Line)
 			continue
 		}
 		first[k.Value] = k
@@ -167,7 +167,7 @@ func (f *File) Entries(n *yaml.Node, what string) []Entry {
 // reports the keys that it does not have.
 func (f *File) Known(n *yaml.Node, s *Shape) []Entry {
 	if n.Kind != yaml.MappingNode && !IsNull(n) && len(s.Examples) > 0 && strings.HasPrefix(s.Examples[0], "{") {
-		f.Fail(f.At(n), "write it as in "+s.Examples[0], "%s must be a mapping, this is %s", s.What, KindName(n))
+		f.Fail(f.At(n), "write it as in "+s.Examples[0], "%s must be a mapping, not %s", s.What, KindName(n))
 		return nil
 	}
 	all := f.Entries(n, s.What)
@@ -208,7 +208,7 @@ func (f *File) List(n *yaml.Node, what string) []*yaml.Node {
 	case n.Kind == yaml.ScalarNode:
 		return []*yaml.Node{n}
 	}
-	f.Fail(f.At(n), f.Accident(n), "%s must be a list, this is %s", what, KindName(n))
+	f.Fail(f.At(n), f.Accident(n), "%s must be a list, not %s", what, KindName(n))
 	return nil
 }
 
@@ -216,7 +216,7 @@ func (f *File) List(n *yaml.Node, what string) []*yaml.Node {
 func (f *File) Text(n *yaml.Node, what string) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode:
-		f.Fail(f.At(n), f.Accident(n), "%s must be a text, this is %s", what, KindName(n))
+		f.Fail(f.At(n), f.Accident(n), "%s must be a text, not %s", what, KindName(n))
 		return "", false
 	case IsNull(n) || strings.TrimSpace(n.Value) == "":
 		f.Fail(f.At(n), "", "%s is empty", what)
@@ -242,7 +242,7 @@ func (f *File) Flag(n *yaml.Node, what string) (value, ok bool) {
 	case "no", "off", "false", "0", "n":
 		hint = "write false"
 	}
-	f.Fail(f.At(n), hint, "%s must be true or false, this is %s", what, KindName(n))
+	f.Fail(f.At(n), hint, "%s must be true or false, not %s", what, KindName(n))
 	return false, false
 }
 
@@ -251,9 +251,9 @@ func (f *File) Version(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Value == "1":
 	case n.Kind == yaml.ScalarNode && n.Value != "" && strings.Trim(n.Value, "0123456789") == "":
-		f.Fail(f.At(n), "write version: 1", "version %s of the language is not known to this sluice", Quote(n.Value))
+		f.Fail(f.At(n), "write version: 1", "this sluice does not know version %s of the language", Quote(n.Value))
 	default:
-		f.Fail(f.At(n), "write version: 1", "version must be 1, this is %s", KindName(n))
+		f.Fail(f.At(n), "write version: 1", "version must be 1, not %s", KindName(n))
 	}
 }
 
@@ -274,7 +274,7 @@ func (f *File) Either(e Entry, first, second string) bool {
 	case second:
 		return true
 	default:
-		f.Fail(f.At(e.Value), "write "+first+" or "+second, "%s must be %s or %s, this is %s", e.Name, first, second, KindName(e.Value))
+		f.Fail(f.At(e.Value), "write "+first+" or "+second, "%s must be %s or %s, not %s", e.Name, first, second, KindName(e.Value))
 	}
 	return false
 }
@@ -293,6 +293,6 @@ func (f *File) Accident(n *yaml.Node) string {
 	if v.Kind == yaml.ScalarNode {
 		line += " " + v.Value
 	}
-	return "the colon before the blank makes YAML see a key here; put the whole line into quotes: '" +
+	return "the colon before the space makes a key in YAML; put the whole line into quotes: '" +
 		strings.ReplaceAll(line, "'", "''") + "'"
 }

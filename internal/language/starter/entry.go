@@ -34,7 +34,7 @@ func (w *writer) sorted() (open, unsure, loopback, clients []entry) {
 		case l.Protocol == "udp" && (l.Port == 68 || l.Port == 546):
 			clients = append(clients, e)
 		case l.Protocol == "udp" && !l.Serves && l.Port >= w.Facts.EphemeralFrom && l.Port <= w.Facts.EphemeralTo:
-			e.reason += "; do others ask it first?"
+			e.reason += "; a server?"
 			unsure = append(unsure, e)
 		case w.isPublished(l):
 			// The program that holds a container's port; it is listed there.
@@ -53,7 +53,7 @@ func (w *writer) tunnels() []entry {
 		if o.Unknown != "" || o.Begins != host.FromOutside {
 			continue
 		}
-		e := entry{fmt.Sprintf("proto/%d", o.Protocol), fmt.Sprintf("%s comes by it, and %s is logged in through that", shown(o.Tunnel), o.Peer)}
+		e := entry{fmt.Sprintf("proto/%d", o.Protocol), fmt.Sprintf("it carries %s, through which %s is logged in", shown(o.Tunnel), o.Peer)}
 		switch o.Protocol {
 		case 6:
 			e.service = serviceName("tcp", o.Local.Port())
@@ -69,7 +69,7 @@ func (w *writer) tunnels() []entry {
 
 // reason says who listens where.
 func (l Listener) reason() string {
-	who := "the kernel or a program that cannot be seen"
+	who := "the kernel or an unknown program"
 	if len(l.Programs) > 0 {
 		who = shown(strings.Join(l.Programs, ", "))
 	}
@@ -196,7 +196,7 @@ func (w *writer) published() []entry {
 		}
 		e := entry{service: serviceName(p.Protocol, p.Port)}
 		if p.To.Addr().IsValid() {
-			e.reason = " to " + p.To.Addr().String()
+			e.reason = " at " + p.To.Addr().String()
 		}
 		if !slices.ContainsFunc(out, func(o entry) bool { return o.service == e.service }) {
 			out = append(out, e)

@@ -14,7 +14,7 @@ import (
 // Policy writes the first policy; the same situation gives the same bytes.
 func Policy(s Situation) []byte {
 	w := &writer{Situation: s}
-	w.line("# The first policy of this host, by \"sluice init\" from what it listens on and who is")
+	w.line("# The first policy of this host, written by \"sluice init\" from what listens on it and who is")
 	open := "Only ssh is"
 	switch {
 	case len(w.SSHPorts) == 0:
@@ -22,10 +22,10 @@ func Policy(s Situation) []byte {
 	case len(w.tunnels()) > 0:
 		open = "Only ssh and its tunnels are"
 	}
-	w.line("# logged in. %s open: take away the \"# \" before what others are to reach.", open)
-	w.line("#   sluice check FILE                  what is wrong with it")
-	w.line("#   sluice plan FILE                   what it would change")
-	w.line("#   sluice apply FILE --confirm 60s    run it, and take it back unless confirmed in time")
+	w.line("# logged in. %s open: remove the \"# \" before each service that others should reach.", open)
+	w.line("#   sluice check FILE                  find errors in it")
+	w.line("#   sluice plan FILE                   show what it would change")
+	w.line("#   sluice apply FILE --confirm 60s    load it, and roll back unless you confirm in time")
 	w.line("version: 1")
 	w.zones()
 	w.sets()
@@ -64,9 +64,9 @@ func (w *writer) zones() {
 	indent := "  # "
 	if len(w.Facts.DefaultRoute) > 0 {
 		w.line("zones:")
-		w.line("  wan: { interfaces: [default-route] } # %s now", shown(strings.Join(w.Facts.DefaultRoute, ", ")))
+		w.line("  wan: { interfaces: [default-route] } # currently %s", shown(strings.Join(w.Facts.DefaultRoute, ", ")))
 	} else {
-		w.line("# zones: # no default route leaves this host now")
+		w.line("# zones: # this host has no default route now")
 		indent = "#   "
 	}
 	for n, i := range others {
@@ -127,7 +127,7 @@ func quotedList(addresses []netip.Addr) string {
 func (w *writer) input() {
 	w.line("")
 	if len(w.peers()) > 0 {
-		w.line("# never-ban: [admins] # no ban of yours can lock them out")
+		w.line("# never-ban: [admins] # none of your bans can lock them out")
 		w.line("")
 	}
 	w.line("input:")
@@ -141,8 +141,8 @@ func (w *writer) input() {
 	}
 	for _, o := range w.Facts.OuterFlows {
 		if o.Unknown != "" {
-			w.line("    # %s is logged in through %s, and what that comes by could not be found out: %s.", o.Peer, shown(o.Tunnel), shown(o.Unknown))
-			w.line("    # It needs a rule of its own here.")
+			w.line("    # %s is logged in through %s, but the packets that carry the tunnel are not known: %s.", o.Peer, shown(o.Tunnel), shown(o.Unknown))
+			w.line("    # Add a rule for the tunnel here.")
 		}
 	}
 	w.line("    # - allow icmp echo-request limit 20/second # ping; the ICMP that the network needs always passes")
@@ -151,20 +151,20 @@ func (w *writer) input() {
 		w.line("    # - allow %s # %s", e.service, e.reason)
 	}
 	if len(unsure) > 0 {
-		w.line("    # The kernel gives such ports to programs that only ask others, whose answers need no rule.")
-		w.line("    # What others ask first, as they do a VPN or a server, is cut off without one:")
+		w.line("    # The kernel gives such ports to clients, and the replies to clients need no rule.")
+		w.line("    # A server or a VPN on such a port is cut off without one:")
 		for _, e := range unsure {
 			w.line("    # - allow %s # %s", e.service, e.reason)
 		}
 	}
 	if len(loopback) > 0 {
-		w.line("    # These listen on loopback only, which is always allowed:")
+		w.line("    # These listen only on loopback, which is always allowed:")
 		for _, e := range loopback {
 			w.line("    #   %s, %s", e.service, e.reason)
 		}
 	}
 	if len(clients) > 0 {
-		w.line("    # These need no rule, since what they ask is answered in the connection or by what always passes:")
+		w.line("    # These need no rule, since replies to their requests always pass:")
 		for _, e := range clients {
 			w.line("    #   %s, %s", e.service, e.reason)
 		}
@@ -177,8 +177,8 @@ func (w *writer) askers() {
 	if len(w.Facts.Askers) == 0 {
 		return
 	}
-	w.line("    # These ask others from a port of their own. While tracking is on, they need no rule for the answers;")
-	w.line("    # if \"tracking: bypass\" names the port, a rule has to let the answers in:")
+	w.line("    # These send requests from a port of their own. While tracking is on, the replies need no rule;")
+	w.line("    # if \"tracking: bypass\" names the port, a rule must allow them:")
 	for _, a := range w.Facts.Askers {
 		var whom []string
 		for _, p := range a.Peers {
@@ -186,7 +186,7 @@ func (w *writer) askers() {
 		}
 		who := shown(a.Name)
 		if whom = slices.Compact(whom); len(whom) > 0 {
-			who += " asks " + fewOf(whom)
+			who += " sends to " + fewOf(whom)
 		}
 		w.line("    #   %s, %s", serviceName(a.Protocol, a.Port), who)
 	}
@@ -200,13 +200,13 @@ func (w *writer) ssh() {
 	admins := len(w.peers()) > 0
 	for _, port := range w.SSHPorts {
 		service := serviceName("tcp", port)
-		reason := "nothing listens there now, but somebody came in by it"
+		reason := "nothing listens there now, but somebody is logged in through it"
 		if i := slices.IndexFunc(w.Listeners, func(l Listener) bool { return l.Protocol == "tcp" && l.Port == port }); i >= 0 {
 			reason = w.Listeners[i].reason()
 		}
 		w.line("    - allow %s # %s", service, reason)
 		if admins {
-			w.line("    # - allow %s from admins # in place of the line above: nobody else", service)
+			w.line("    # - allow %s from admins # instead of the line above, to allow nobody else", service)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (w *writer) expect() {
 		return
 	}
 	w.line("")
-	w.line("# expect: # proved for every packet before each apply, which is refused where it does not hold")
+	w.line("# expect: # proved for every packet before each apply, which fails if it does not hold")
 	for _, port := range w.SSHPorts {
 		w.line("#   - allow %s from admins", serviceName("tcp", port))
 	}
@@ -226,24 +226,24 @@ func (w *writer) expect() {
 // forward explains why the section is left out.
 func (w *writer) forward() {
 	w.line("")
-	w.line("# \"output\" is left out: what this host sends is not policed.")
+	w.line("# There is no section \"output\": what this host sends is not filtered.")
 	switch {
 	case len(w.Facts.Published) > 0:
-		w.line("# \"forward\" is left out: what goes through this host is not policed, and the ports that other")
-		w.line("# tools publish stay open to everybody. This closes them but for what it allows:")
+		w.line("# There is no section \"forward\": packets through this host are not filtered, and the ports that")
+		w.line("# other tools publish stay open to everybody. This closes all that it does not allow:")
 		w.line("# forward:")
 		w.line("#   default: drop")
 		w.line("#   rules:")
 		for n := range w.others() {
-			w.line("#     - allow any from side%d # what is behind it asks others", n+1)
+			w.line("#     - allow any from side%d # hosts behind it connect to others", n+1)
 		}
 		for _, p := range w.published() {
-			w.line("#     - allow published %s # another tool leads it on%s", p.service, p.reason)
+			w.line("#     - allow published %s # published by another tool%s", p.service, p.reason)
 		}
 	case w.Facts.Forwarding4 || w.Facts.Forwarding6:
-		w.line("# \"forward\" is left out: this host forwards, and what goes through it is not policed.")
+		w.line("# There is no section \"forward\": this host forwards packets, and they are not filtered.")
 	default:
-		w.line("# \"forward\" is left out: this host does not forward.")
+		w.line("# There is no section \"forward\": this host does not forward packets.")
 	}
 	for _, line := range w.Facts.Unread {
 		w.line("# Could not be read: %s", shown(line))

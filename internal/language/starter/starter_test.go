@@ -237,18 +237,18 @@ func TestDescribe(t *testing.T) {
 	}
 	me := strings.TrimSpace(string(own))
 	for _, want := range []string{
-		"  wan: { interfaces: [default-route] } # wan0 now\n",
+		"  wan: { interfaces: [default-route] } # currently wan0\n",
 		"  admins: [\"2001:db8::1\"] # logged in",
 		"    - allow ssh # " + me + " listens on every address\n",
 		"    # - allow ssh from admins #",
 		"    # - allow tcp/8081 # " + me + " listens on 192.0.2.2\n",
 		"    # - allow udp/5300 # " + me + " listens on every address\n",
-		"    # - allow udp/45300 # " + me + " listens on every address; do others ask it first?\n",
+		"    # - allow udp/45300 # " + me + " listens on every address; a server?\n",
 		"    # - allow udp/45301 # " + me + " listens on every address\n",
 		"    # - allow udp/45302 # " + me + " listens on every IPv4 address\n",
 		"    #   postgresql, " + me + " listens on 127.0.0.1\n",
 		"    #   tcp/5433, " + me + " listens on ::1\n",
-		"    #   ntp, " + me + " asks 192.0.2.1, 2001:db8::1\n",
+		"    #   ntp, " + me + " sends to 192.0.2.1, 2001:db8::1\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the policy lacks %q:\n%s", want, text)

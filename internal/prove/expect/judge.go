@@ -243,7 +243,7 @@ func nobody(l *line) *policy.Error {
 	case l.From != nil && addresses(l.Resolved, l.From).IsEmpty() || l.To != nil && addresses(l.Resolved, l.To).IsEmpty():
 		hint = "a set that it names may be empty"
 	}
-	return l.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
+	return l.Policy.Errorf(l.Pos, hint, "no packet can match the expectation: %s (%s)", l.Text, l.hook)
 }
 
 // decided is packets of a line that one line of the policy decides on one way.

@@ -168,8 +168,8 @@ func TestJudge(t *testing.T) {
 		{server, "allow [tcp, udp, sctp] from not banned state established", "ok input"},
 		{server, "allow [tcp, udp, sctp] from not banned state related", "drop: default; reject: reject tcp/113"},
 		{server, "drop any state invalid", "ok input"},
-		{server, "drop any from banned state established", "no packet can fit"},
-		{server, "allow icmp packet-too-big", "no packet can fit"},
+		{server, "drop any from banned state established", "no packet can match"},
+		{server, "allow icmp packet-too-big", "no packet can match"},
 		{server, "allow udp/68 from 192.0.2.1 on forward", "drop: ban: banned"},
 		{server, "allow udp/68 from 192.0.2.7 to 192.0.2.1", "ok forward"},
 		{server, "allow smtp by user postfix", "drop: banned"},
@@ -181,8 +181,8 @@ func TestJudge(t *testing.T) {
 		{server, "allow ssh to 198.51.100.1 from office", "ok input"},
 		{server, "allow ssh to 198.51.100.9 from office", "ok forward"},
 		{server, "allow ssh to 198.51.100.0/24 from office", "write on input or on forward"},
-		{server, "allow ssh to 198.51.100.9 from office on input", "no packet can fit"},
-		{server, "allow ssh from 198.51.100.1", "no packet can fit"},
+		{server, "allow ssh to 198.51.100.9 from office on input", "no packet can match"},
+		{server, "allow ssh from 198.51.100.1", "no packet can match"},
 
 		// What is sent from the port of a service that is not tracked is taken for its answer.
 		{stateless, "reject radius by user postfix", "allow: allow udp/443 from office; drop: drop udp/443"},

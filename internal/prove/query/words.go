@@ -245,9 +245,9 @@ func (w Words) noSense(p *policy.Policy, way reach.Way, in, out *policy.Word) er
 		return fmt.Sprintf("ask with %s, or about another %s", w.called(word), w.called("hook"))
 	}
 	if way == reach.Out && in != nil {
-		return p.Errorf(in.Pos, ask("out"), "%s cannot be used in output: packets from this host come in by no interface", w.called("in"))
+		return p.Errorf(in.Pos, ask("out"), "%s cannot be used in output: packets from this host have no incoming interface", w.called("in"))
 	}
-	return p.Errorf(out.Pos, ask("in"), "%s cannot be used in input: packets to this host leave by no interface", w.called("out"))
+	return p.Errorf(out.Pos, ask("in"), "%s cannot be used in input: packets to this host have no outgoing interface", w.called("out"))
 }
 
 func hasInterface(r *resolve.Resolved, w *policy.Who) bool {
