@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/engine"
 	fleet "sluice/internal/fleet/cli"
 	lab "sluice/internal/lab/cli"
@@ -26,8 +26,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
-
-var update = flag.Bool("update", false, "write what commands print into the scripts that compare it")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
@@ -119,7 +117,7 @@ func runScripts(t *testing.T, byAgent bool) {
 		Files:               files,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
-		UpdateScripts:       *update,
+		UpdateScripts:       testgolden.Update(),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")

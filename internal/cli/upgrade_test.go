@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/fleet/trust"
 	"sluice/internal/lab/testnet"
 )
@@ -28,7 +29,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *update {
+	if testgolden.Update() {
 		dir := buildOlder(t, filepath.Join(upgradeDir, "commit"), 0, "./cmd/sluice", "./cmd/sluice-controller").dir
 		upgradeScript(t, "write", filepath.Join(dir, "sluice"), filepath.Join(dir, "sluice-controller"), func(env *testscript.Env) error {
 			env.Setenv("PACK", state)

@@ -2,7 +2,6 @@ package doctor_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,13 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/internal/base/testgolden"
 	"sluice/internal/importer/loaded"
 	"sluice/internal/lab/testnet"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // TestCorpus diagnoses a host with what each tool of Debian loads for a usual one, as
 // scripts/usual-rulesets has saved it, and holds what is read and all that is found by
@@ -91,19 +87,7 @@ func TestCorpus(t *testing.T) {
 	}
 	slices.Sort(got)
 	text := strings.Join(got, "\n") + "\n"
-	if *update {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Error(diff)
-	}
+	testgolden.File(t, golden, []byte(text))
 }
 
 // docker has the two bridges that Docker's rules name, with a container at each.

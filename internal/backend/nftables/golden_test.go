@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/testgolden"
 	"sluice/internal/program"
 )
 
@@ -20,21 +20,7 @@ func TestGolden(t *testing.T) {
 	for name, a := range map[string]*artifact{"constructs": mustLower(t, together(t)), "one": one, "other": other, "accelerated": accelerated(t, backend.Yes)} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", "golden", name+".nft")
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(a.Text()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(a.Text(), "\n")); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			testgolden.File(t, file, []byte(a.Text()))
 		})
 	}
 }

@@ -1,13 +1,10 @@
 package nftables
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"sluice/internal/base/testgolden"
 	"sluice/internal/program"
 )
 
@@ -35,18 +32,7 @@ func TestLayoutGolden(t *testing.T) {
 			}
 			text := (&artifact{Tree: l.tree}).Text()
 			file := filepath.Join("testdata", "golden", name+".nft")
-			if *update {
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			testgolden.File(t, file, []byte(text))
 			host := kernelHost(t)
 			host.Nft(text)
 			host.holds(t, "its text loads as something else", &artifact{Tree: l.tree})

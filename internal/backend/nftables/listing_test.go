@@ -4,22 +4,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/system/kernel/nft"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew, those of listings from the nft and kernel at hand")
 
 // TestListing keeps what nft prints of all constructs, so that the reader can
 // be tried without rights, and on what other versions print.
 func TestListing(t *testing.T) {
 	all := mustLower(t, together(t))
 	file := filepath.Join("testdata", "listing", "nft-1.0.6.json")
-	if *update {
+	if testgolden.Update() {
 		host := kernelHost(t)
 		host.load(t, New(), all)
 		var text []byte
@@ -43,12 +41,7 @@ func TestListing(t *testing.T) {
 			lines.Write(o)
 		}
 		lines.WriteString("\n]}\n")
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, lines.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testgolden.File(t, file, lines.Bytes())
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,16 +1,14 @@
 package countries
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
+
+	"sluice/internal/base/testgolden"
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/language/display"
 )
-
-var update = flag.Bool("update", false, "write names.txt")
 
 // TestNames: every code has the name that the library has, and AN, withdrawn in 2010, that which
 // it had: country data still name it.
@@ -28,14 +26,10 @@ func TestNames(t *testing.T) {
 			if want != "" {
 				text.WriteString(code + " " + want + "\n")
 			}
-			if got := Name(code); got != want && !*update {
+			if got := Name(code); got != want && !testgolden.Update() {
 				t.Errorf("%s: %q, want %q (go test -update writes them)", code, got, want)
 			}
 		}
 	}
-	if *update {
-		if err := os.WriteFile("names.txt", []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testgolden.File(t, "names.txt", []byte(text.String()))
 }

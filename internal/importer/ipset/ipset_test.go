@@ -2,22 +2,18 @@ package ipset_test
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/importer"
 	"sluice/internal/importer/ipset"
 	"sluice/internal/program"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // TestGolden: sets of each type, as ipset 7.17 saves them, and what is in them.
 func TestGolden(t *testing.T) {
@@ -31,16 +27,8 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := []txtar.File{archive.Files[0], {Name: "sets", Data: []byte(text(sets))}}
-	if *update {
-		archive.Files = got
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(archive.Files, got); diff != "" {
-		t.Error(diff)
-	}
+	archive.Files = got
+	testgolden.File(t, file, txtar.Format(archive))
 }
 
 func text(sets map[string]*ipset.Set) string {

@@ -1,20 +1,16 @@
 package nftables_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/importer/nftables"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata is what nft listed, as JSON and as text, the programs that it is,
 // and what of it no program says.
@@ -57,16 +53,8 @@ func TestGolden(t *testing.T) {
 				}
 			}
 			got := append(archive.Files[:2:2], txtar.File{Name: "programs", Data: []byte(programs.String())}, txtar.File{Name: "unlifted", Data: []byte(unlifted.String())})
-			if *update {
-				archive.Files = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(archive.Files, got); diff != "" {
-				t.Error(diff)
-			}
+			archive.Files = got
+			testgolden.File(t, file, txtar.Format(archive))
 		})
 	}
 }

@@ -1,9 +1,7 @@
 package xtables_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,12 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/importer"
 	"sluice/internal/importer/ipset"
 	"sluice/internal/importer/xtables"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata is what iptables-save or ip6tables-save printed, the program that
 // it is, and what of it no program says.
@@ -52,16 +49,8 @@ func TestGolden(t *testing.T) {
 				t.Error(err)
 			}
 			got := append(slices.Clone(rest), txtar.File{Name: "program", Data: []byte(r.Program.Text())}, txtar.File{Name: "unlifted", Data: []byte(unlifted(r))})
-			if *update {
-				archive.Files = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(archive.Files, got); diff != "" {
-				t.Error(diff)
-			}
+			archive.Files = got
+			testgolden.File(t, file, txtar.Format(archive))
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -10,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/testgolden"
+
 	"go.yaml.in/yaml/v4"
 )
-
-var update = flag.Bool("update", false, "record what is new in the APIs")
 
 // TestPromised holds the documents of the APIs to what was recorded of them: operations,
 // parameters and fields may come, and none goes or gets another type. -update records what came,
@@ -46,11 +45,9 @@ func TestPromised(t *testing.T) {
 			}
 			has[line] = true
 		}
-		if *update {
+		if testgolden.Update() {
 			all := strings.Join(slices.Sorted(maps.Keys(has)), "\n") + "\n"
-			if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testgolden.File(t, file, []byte(all))
 		}
 	}
 }

@@ -3,9 +3,6 @@ package load
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,12 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // A whole report of a load in virtual time, as text and as JSON.
 func TestSection(t *testing.T) {
@@ -39,7 +35,7 @@ func TestSection(t *testing.T) {
 	var text, data bytes.Buffer
 	report.Print(&text, nil, nil)
 	_, rest, _ := strings.Cut(text.String(), "\n\n")
-	golden(t, "section.txt", []byte(rest))
+	testgolden.File(t, "testdata/section.txt", []byte(rest))
 	if err := report.Write(&data); err != nil {
 		t.Fatal(err)
 	}
@@ -61,23 +57,6 @@ func TestSection(t *testing.T) {
 	want := []string{"time|Requests answered", "time|Errors", "time|Latency, corrected for coordinated omission", "time|Time to connect", "time|Open connections", "|Latency by percentile"}
 	if diff := cmp.Diff(want, titles); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it):\n%s", file, diff)
 	}
 }
 

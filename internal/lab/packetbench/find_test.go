@@ -1,21 +1,18 @@
 package packetbench
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/testgolden"
 	"sluice/internal/lab/measure"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // factsWithout are those of a lab with the devices, made without a kernel.
 func factsWithout(devices []measure.Device) host.Facts {
@@ -83,19 +80,7 @@ func TestFindInExamples(t *testing.T) {
 			for _, l := range f.lacks {
 				fmt.Fprintf(&out, "not %s: %s\n", l.name, l.why)
 			}
-			golden := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, []byte(out.String()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if out.String() != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", out.String(), want)
-			}
+			testgolden.File(t, filepath.Join("testdata", name+".golden"), []byte(out.String()))
 		})
 	}
 }

@@ -3,11 +3,9 @@ package peers
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +15,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/base/testgolden"
 	"sluice/internal/base/testseed"
 	"sluice/internal/importer"
 	"sluice/internal/importer/loaded"
@@ -29,8 +28,6 @@ import (
 	"sluice/internal/prove/reference"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // lab is what the resolver knows of a lab of package measure.
 var lab = host.Facts{
@@ -128,23 +125,7 @@ zones:
 			fmt.Fprintf(&text, "# without: %s\n", r)
 		}
 		text.WriteString(p.Text(m))
-		file := filepath.Join("testdata", identifier(goldenOf(p))+".golden")
-		if *update {
-			if err := os.MkdirAll("testdata", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), text.String()); d != "" {
-			t.Errorf("%s (-want +got; -update writes it anew):\n%s", p.Name, d)
-		}
+		testgolden.File(t, filepath.Join("testdata", identifier(goldenOf(p))+".golden"), []byte(text.String()))
 	}
 }
 

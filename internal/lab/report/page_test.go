@@ -16,17 +16,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
 )
 
-var (
-	update = flag.Bool("update", false, "write what is drawn into testdata")
-	look   = flag.String("look", "", "write the pages of the tests into `DIR`, to look at them in a browser")
-)
+var look = flag.String("look", "", "write the pages of the tests into `DIR`, to look at them in a browser")
 
 func seen(t *testing.T, name string, r *figures.Report) {
 	if *look != "" {
@@ -325,19 +322,7 @@ func TestWhatIsDrawn(t *testing.T) {
 			}
 		}
 	}
-	const file = "testdata/view.golden"
-	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("%s is not what is drawn (-update writes it):\n%s", file, diff)
-	}
+	testgolden.File(t, "testdata/view.golden", got.Bytes())
 }
 
 // many is a section with so many cases and subjects.

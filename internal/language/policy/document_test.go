@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sluice/internal/base/testgolden"
 )
 
 const head = "version: 1\n"
@@ -254,7 +256,7 @@ func TestAllErrors(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	golden(t, "all-errors.txt", []byte(strings.ReplaceAll(err.Error(), dir, "DIR")+"\n"))
+	testgolden.File(t, "testdata/all-errors.txt", []byte(strings.ReplaceAll(err.Error(), dir, "DIR")+"\n"))
 }
 
 // Names may be used before they are defined, and in other files.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/source"
 )
@@ -26,7 +27,7 @@ func TestFormat(t *testing.T) {
 		}
 		got := checkFormat(t, data)
 		if name != "testdata/design.yaml" {
-			golden(t, "format/"+strings.TrimSuffix(filepath.Base(name), ".yaml")+".golden", got)
+			testgolden.File(t, "testdata/format/"+strings.TrimSuffix(filepath.Base(name), ".yaml")+".golden", got)
 		}
 	}
 }

@@ -4,39 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"sluice/internal/base/testgolden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares got with a file, or writes it.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got; -update writes it anew):\n%s", path, diff)
-	}
-}
 
 // treeText writes a policy a line a node: its path, its place, then what it says that is
 // not empty. The places of a document's own file go without its name.
@@ -97,5 +73,5 @@ func TestDesignSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "design.golden", treeText(t, p))
+	testgolden.File(t, "testdata/design.golden", treeText(t, p))
 }

@@ -1,7 +1,6 @@
 package starter_test
 
 import (
-	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -18,6 +17,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -25,8 +25,6 @@ import (
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func addresses(texts ...string) []netip.Addr {
 	var out []netip.Addr
@@ -140,19 +138,7 @@ func TestGolden(t *testing.T) {
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
 			got := starter.Policy(s)
-			golden := filepath.Join("testdata", name+".yaml")
-			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("policy (-want +got):\n%s", diff)
-			}
+			testgolden.File(t, filepath.Join("testdata", name+".yaml"), got)
 			r := clean(t, got, s.Facts)
 			for _, rule := range r.Policy.Input.Rules {
 				for _, service := range rule.Services {

@@ -3,15 +3,14 @@ package compile_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"sluice/internal/base/testgolden"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -20,8 +19,6 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata is a policy with what it includes, the facts of a host
 // where it needs some, and the program that has to come out. "program" is what
@@ -59,22 +56,12 @@ func golden(t *testing.T, file string) {
 			continue
 		}
 		seen = true
-		if *update {
-			archive.Files[i].Data = []byte(text)
-			continue
-		}
-		if diff := cmp.Diff(strings.Split(string(f.Data), "\n"), strings.Split(text, "\n")); diff != "" {
-			t.Errorf("%s of %s (-want +got):\n%s", f.Name, file, diff)
-		}
+		archive.Files[i].Data = []byte(text)
 	}
 	if !seen {
 		t.Fatalf("%s expects no program", file)
 	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testgolden.File(t, file, txtar.Format(archive))
 }
 
 // compiled is the program of DIR/policy.yaml for the host of DIR/facts.json.

@@ -1,20 +1,15 @@
 package optimize
 
 import (
-	"flag"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/testgolden"
 	"sluice/internal/program"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // golden runs one pass between two checks of the program and compares what it
 // made with testdata/NAME.golden, which holds the program before and after.
@@ -45,19 +40,7 @@ func goldenWith(t *testing.T, name, pass string, p *program.Program, opt Options
 		got += "# " + said + "\n"
 	}
 	got += p.Text()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
+	testgolden.File(t, filepath.Join("testdata", name+".golden"), []byte(got))
 }
 
 func rangeOf(from, to string) addrset.Range {

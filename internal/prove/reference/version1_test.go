@@ -2,7 +2,6 @@ package reference
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,12 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/base/testgolden"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/system/host"
 )
-
-var update = flag.Bool("update", false, "write what is recorded anew")
 
 // TestVersion1 holds the language to its promise: a policy of version 1 means tomorrow what it
 // means today. Each file of testdata/version1 is a policy, an interface of the host's inside, and
@@ -53,11 +51,9 @@ func TestVersion1(t *testing.T) {
 				}
 			}
 			got := version1(t, filepath.Join(dir, "policy.yaml"), strings.Fields(string(inside.Data)))
-			if *update {
+			if testgolden.Update() {
 				recorded.Data = []byte(got)
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testgolden.File(t, file, txtar.Format(archive))
 			}
 			before, now := strings.Split(string(recorded.Data), "\n"), strings.Split(got, "\n")
 			for i := range max(len(before), len(now)) {
