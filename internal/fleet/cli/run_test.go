@@ -155,6 +155,14 @@ func TestController(t *testing.T) {
 	if !strings.Contains(said, "lets 2 hosts enrol until") || !strings.Contains(said, "sluice agent enrol https://127.0.0.1:") {
 		t.Error(said)
 	}
+	if strings.Contains(said, "hint: ") {
+		t.Error(said)
+	}
+	for controller, hints := range map[string]bool{"web:7443": true, "controller.example.net:7443": false, "192.0.2.10:7443": false, "[2001:db8::10]:7443": false} {
+		if hint := reachedByName([]string{controller}); strings.Contains(hint, "cannot resolve web") != hints || !hints && hint != "" {
+			t.Errorf("%s: %q", controller, hint)
+		}
+	}
 	enrol(t, "web-1", token)
 	enrol(t, "web-2", token)
 	shown, _ = run(t, 1, "hosts", "--dir", f.dir)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -113,8 +115,21 @@ func createToken(cmd *cobra.Command, _ []string) error {
 	w := cmd.ErrOrStderr()
 	fmt.Fprintf(w, "token %s lets %s enrol until %s; on the host:\n", made.ID, english.Plural(uses, "host"), made.Expires.Local().Format(time.DateTime))
 	fmt.Fprintf(w, "  sluice agent enrol https://%s --token-file -\n", strings.Join(made.Controllers[:1], ""))
+	fmt.Fprint(w, reachedByName(made.Controllers[:1]))
 	fmt.Fprintln(cmd.OutOrStdout(), made.Token)
 	return nil
+}
+
+// reachedByName is a hint where hosts are to reach a controller by a name without a domain, such as
+// the machine's own, which "run" takes where nobody gave another: few hosts know it.
+func reachedByName(controllers []string) string {
+	for _, c := range controllers {
+		name, _, err := net.SplitHostPort(c)
+		if _, is := netip.ParseAddr(name); err == nil && is != nil && !strings.Contains(name, ".") {
+			return fmt.Sprintf("hint: if the host cannot resolve %s, enrol with the controller's address; sluice-controller run --reached-by HOST:PORT sets what is printed here\n", command.PlainName(name))
+		}
+	}
+	return ""
 }
 
 func newTokenList() *cobra.Command {
