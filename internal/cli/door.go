@@ -31,7 +31,7 @@ func doorOf(cmd *cobra.Command) (door, error) {
 // is the flags that lead a command to the host.
 var through = byAgent
 
-// worded explains packets in the words of the commands. Here is the flags that lead a command
+// worded answers about packets in the words of the commands. Here is the flags that lead a command
 // to the host.
 type worded struct {
 	*engine.Host
@@ -40,12 +40,23 @@ type worded struct {
 
 // Explain is engine.Host.Explain.
 func (w worded) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
-	q.Words = explain.Words{
-		Fields: answers.PacketFlags,
-		Unban:  func(what string) string { return "sluice unban " + what + w.here },
-	}
+	q.Words = explain.Words{Fields: answers.PacketFlags, Unban: w.unban}
 	return w.Host.Explain(ctx, q)
 }
+
+// Query is engine.Host.Query.
+func (w worded) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
+	q.Called, q.Unban = answers.QueryFlags, w.unban
+	return w.Host.Query(ctx, q)
+}
+
+// Allow is engine.Host.Allow.
+func (w worded) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	in.Unban = w.unban
+	return w.Host.Allow(ctx, in)
+}
+
+func (w worded) unban(what string) string { return "sluice unban " + what + w.here }
 
 // byAgent has the agent do the work where one listens.
 func byAgent(h *engine.Host, here string) door {

@@ -246,7 +246,7 @@ func (w wire) Allows(ctx context.Context) ([]engine.AllowEntry, error) {
 }
 
 func (w wire) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
-	v, err := w.Host.Allow(ctx, in)
+	v, err := worded(w).Allow(ctx, in)
 	return wired(w, v, err)
 }
 
@@ -331,7 +331,7 @@ func (w wire) Explain(ctx context.Context, q engine.Explaining) (*engine.Explain
 }
 
 func (w wire) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
-	v, err := w.Host.Query(ctx, q)
+	v, err := worded(w).Query(ctx, q)
 	return wired(w, v, err)
 }
 

@@ -28,8 +28,9 @@ show where they lead. Words are those of rules: --service ssh, tcp/22, "icmp ech
 "[http, https]"; --from and --to a set, a zone, an address, "not office" or a list; --in and
 --out a zone. --allowed and --dropped show one side only; rejected counts as dropped.
 
-Limits let packets pass unless a class says that it is over one. Addresses that commands or
-limits have banned are not part of the policy, and are left out.
+Limits let packets pass unless a class says that it is over one. Bans by commands and by limits
+are not part of the policy: the answer leaves them out, and a note names those of an address,
+prefix or range in --from or --to that hold on this host now.
 
 Exit status: 0 fine, with --allowed or --dropped: there are none; 1 there are some; 2 bad use or
 a bad policy. In CI, this fails if anybody else can reach ssh:
@@ -60,7 +61,7 @@ func runQuery(cmd *cobra.Command, args []string, asked *answers.Query, described
 		return err
 	}
 	out, err := aboutPolicy(cmd, args, described, true, func(s *engine.Subject) (*engine.Queried, error) {
-		return h.Query(cmd.Context(), engine.Querying{Subject: s, Words: asked.Words, Verdicts: asked.Verdicts})
+		return h.Query(cmd.Context(), engine.Querying{Subject: s, Words: asked.Words, Verdicts: asked.Verdicts, Elsewhere: described != ""})
 	})
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
-	"sluice/internal/cli/answers"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 )
@@ -58,11 +57,6 @@ Exit status: 0 answered, 2 there was nothing to do.`,
 
 // asking asks in the words of the commands.
 type asking struct{ worded }
-
-func (a asking) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
-	q.Called = answers.QueryFlags
-	return a.Host.Query(ctx, q)
-}
 
 func (a asking) Check(ctx context.Context, r engine.Request) (*engine.Checked, error) {
 	out, err := a.Host.Check(ctx, r)

@@ -7,11 +7,13 @@ import (
 	"io"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
+	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
@@ -59,10 +61,13 @@ func (h *Host) asked(ctx context.Context, from *Sources) (*Subject, error) {
 type Querying struct {
 	*Subject // nil: what runs here
 	query.Words
-	Verdicts []program.Verdict // that are asked for; none: all
+	Verdicts  []program.Verdict        // that are asked for; none: all
+	Elsewhere bool                     // the policy is for another host than this one
+	Unban     func(what string) string // as in explain.Words
 }
 
-// Query says what a policy does with all packets that fit the words.
+// Query says what a policy does with all packets that fit the words. Of an address or a range
+// that is named, it notes the bans that hold here.
 func (h *Host) Query(ctx context.Context, q Querying) (*Queried, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Queried, error) { return h.Query(ctx, q) })
@@ -76,7 +81,19 @@ func (h *Host) Query(ctx context.Context, q Querying) (*Queried, error) {
 		}
 	}
 	out, err := q.Subject.Query(ctx, q.Words, q.Verdicts)
-	return out, tooMuch(err)
+	if err != nil || q.Elsewhere {
+		return out, tooMuch(err)
+	}
+	var named addrset.Builder
+	for _, who := range []string{q.From, q.To} {
+		if r, err := addrset.ParseRange(who); err == nil { // no name of a set, a zone or a country
+			named.AddRange(r)
+		}
+	}
+	if set := named.Set(); !set.IsEmpty() {
+		out.Notes = append(out.Notes, h.notesOnBans(ctx, q.Subject, set, explain.Words{Unban: q.Unban}.Note)...)
+	}
+	return out, nil
 }
 
 func tooMuch(err error) error {

@@ -15,6 +15,7 @@ import (
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/prove/explain"
 	"sluice/internal/system/host"
 )
 
@@ -31,6 +32,7 @@ type Allowing struct {
 	Force   bool          // lift it also where somebody who is logged in could not come back
 	// Bounded lets in only where the policy says who may be: for who is not root.
 	Bounded bool
+	Unban   func(what string) string // as in explain.Words
 }
 
 // Allowed is what came of a command that lets somebody in, or of one that lifts it.
@@ -117,12 +119,38 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 		return nil, err
 	}
 	out.Exceptions = []apply.Exception{e}
-	for _, b := range h.bannedByCommand() {
-		if !in.OverBan && b.Set().Overlaps(addrset.Of(in.What)) {
-			out.Notes = append(out.Notes, b.Name()+" is banned by command, and only an exception over bans passes that")
-		}
+	if !in.OverBan {
+		out.Notes = append(out.Notes, h.bansFirst(ctx, running, in.What, explain.Words{Unban: in.Unban})...)
 	}
 	return out, nil
+}
+
+// bansFirst are notes on the bans of whom an exception lets in, which come before it.
+func (h *Host) bansFirst(ctx context.Context, running *Subject, what addrset.Range, w explain.Words) []string {
+	const first = ", and bans come first: only with --over-ban does the exception let it in"
+	all := addrset.Of(what)
+	out := h.notesOnBans(ctx, running, all, func(b *explain.Ban) string {
+		return w.With(b.Of(b.What)+first, b)
+	})
+	if len(running.Policy.Ban) == 0 {
+		return out
+	}
+	r, err := h.runningResolved(ctx, running)
+	if err != nil {
+		return append(out, fmt.Sprintf("whether the policy bans %s is not known: %v", what, err))
+	}
+	for _, ban := range r.Policy.Ban {
+		for _, item := range ban.Items {
+			set := addrset.Of(item.Literal)
+			if item.Name != "" {
+				set = r.Sets[item.Name].Addresses
+			}
+			if set.Overlaps(all) {
+				out = append(out, fmt.Sprintf("%s is banned by the policy, at %s%s", what, item.Pos, first))
+			}
+		}
+	}
+	return out
 }
 
 // UnboundedError says that somebody who is not root would let somebody in, and the policy

@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -108,7 +109,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 		return nil, err
 	}
 	if unread != nil {
-		out.Notes = append(out.Notes, fmt.Sprintf("what limits ban now could not be read: %v", unread))
+		out.Notes = append(out.Notes, unreadBans(unread))
 	}
 	pricer, is := by.(backend.Pricer)
 	if is && out.Program.Agrees != nil && !followed.Undecided() {
@@ -158,7 +159,7 @@ func banning(p *program.Program, ban *explain.Ban) *program.Program {
 	out.Sets = slices.Clone(p.Sets)
 	for i := range out.Sets {
 		if set := &out.Sets[i]; set.Commands {
-			set.Life, set.Commands, set.Addresses = program.Static, false, ban.Of
+			set.Life, set.Commands, set.Addresses = program.Static, false, ban.Drops
 		}
 	}
 	return &out
@@ -170,7 +171,7 @@ func banning(p *program.Program, ban *explain.Ban) *program.Program {
 func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
 	var out []explain.Ban
 	for _, b := range h.bannedByCommand() {
-		ban := explain.Ban{What: b.Name(), Of: b.Set(), By: "by command", Reason: b.Reason, Until: b.Until, Fleet: b.ID != ""}
+		ban := explain.Ban{What: b.Name(), Drops: b.Set(), By: "by command", Reason: b.Reason, Until: b.Until, Fleet: b.ID != ""}
 		if ban.Fleet {
 			ban.By = "by the fleet"
 		}
@@ -184,7 +185,7 @@ func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
 		if !b.InForce {
 			continue
 		}
-		ban := explain.Ban{What: b.What, Of: b.Of, By: "by a limit", Until: b.Until, ByLimit: true, Elsewhere: s.Runs == nil}
+		ban := explain.Ban{What: b.What, Drops: b.Of, By: "by a limit", Until: b.Until, ByLimit: true, Elsewhere: s.Runs == nil}
 		switch {
 		case b.Before:
 			ban.By += fmt.Sprintf(" of the policy before generation %d", generation)
@@ -194,6 +195,30 @@ func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
 		out = append(out, ban)
 	}
 	return out, nil
+}
+
+// shownBans is of how many bans each is named.
+const shownBans = 3
+
+// notesOnBans are notes on the bans that hold now for addresses.
+func (h *Host) notesOnBans(ctx context.Context, s *Subject, of addrset.Set, note func(*explain.Ban) string) []string {
+	list, err := h.bansNow(ctx, s)
+	list = slices.DeleteFunc(list, func(b explain.Ban) bool { return !b.Drops.Overlaps(of) })
+	var out []string
+	for i := range list[:min(len(list), shownBans)] {
+		out = append(out, note(&list[i]))
+	}
+	if n := len(list) - shownBans; n > 0 {
+		out = append(out, fmt.Sprintf("%s of it: `sluice bans` lists them", english.Plural(n, "more ban")))
+	}
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		out = append(out, unreadBans(err))
+	}
+	return out
+}
+
+func unreadBans(err error) string {
+	return fmt.Sprintf("what limits ban now could not be read: %v", err)
 }
 
 // bannedByCommand are the bans by command that hold now. Where they cannot be read there

@@ -114,6 +114,7 @@ func (s *session) entriesOfLimits(ctx context.Context, limits []backend.LimitBan
 			return nil, err
 		}
 	}
+	since := s.policySince()
 	for _, l := range limits {
 		for _, held := range l.Bans {
 			e := BanEntry{
@@ -122,7 +123,7 @@ func (s *session) entriesOfLimits(ctx context.Context, limits []backend.LimitBan
 			}
 			if held.Age > 0 {
 				begun := now.Add(-held.Age)
-				e.Since, e.Before = begun.Truncate(time.Second), begun.Before(s.cur.Since)
+				e.Since, e.Before = begun.Truncate(time.Second), begun.Before(since)
 			}
 			if one && !e.Before {
 				e.Rule = l.Rule
@@ -138,6 +139,24 @@ func (s *session) entriesOfLimits(ctx context.Context, limits []backend.LimitBan
 		}
 	}
 	return out, nil
+}
+
+// policySince is since when the policy that runs does, with whichever lists and exceptions.
+func (s *session) policySince() time.Time {
+	g, err := s.generation(s.cur.Running)
+	if err != nil || g.RefreshOf == 0 {
+		return s.cur.Since
+	}
+	first, err := s.generation(g.RefreshOf)
+	if err != nil {
+		return s.cur.Since
+	}
+	for n := first.Number + 1; n < s.cur.Next; n++ {
+		if other, err := s.generation(n); err == nil && other.RefreshOf != first.Number {
+			return s.cur.Since // another policy may have run between them
+		}
+	}
+	return first.Created
 }
 
 // BansByLimits lists what limits have banned, unsorted, and the generation that runs. It takes

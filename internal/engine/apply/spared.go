@@ -210,16 +210,20 @@ func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
 	return slices.Concat(out, s.letIn(all), s.depended(all))
 }
 
-// letIn says whom of what is banned commands let in over bans.
+// letIn says which exceptions let in some of what is banned, and whether they still do.
 func (s *session) letIn(all addrset.Set) []string {
 	hold, err := s.exceptions(s.now())
 	if err != nil {
-		return []string{fmt.Sprintf("exceptions by command over bans are unknown: %v", err)}
+		return []string{fmt.Sprintf("the exceptions (sluice allows) of what is banned could not be read: %v", err)}
 	}
 	var out []string
-	for _, e := range hold {
-		if what, err := addrset.ParseRange(e.What); err == nil && e.OverBan && all.Overlaps(addrset.Of(what)) {
-			out = append(out, fmt.Sprintf("%s has an exception by command for %s, which stays in force", e.What, e.To()))
+	for _, e := range LetIn(hold) {
+		switch what, err := addrset.ParseRange(e.What); {
+		case err != nil || !all.Overlaps(addrset.Of(what)):
+		case e.OverBan:
+			out = append(out, fmt.Sprintf("%s still reaches %s: an exception holds over bans, until `sluice disallow %s`", e.What, e.To(), e.What))
+		default:
+			out = append(out, fmt.Sprintf("the exception of %s to %s does nothing while the ban holds", e.What, e.To()))
 		}
 	}
 	return out

@@ -15,7 +15,7 @@ import (
 // Ban is a ban that holds on the host and is no part of the policy.
 type Ban struct {
 	What    string      // as it is lifted: an address, a prefix, a country
-	Of      addrset.Set // whose packets it drops
+	Drops   addrset.Set // whose packets it drops
 	By      string      // "by command", "by a limit"
 	Reason  string
 	Until   time.Time // zero: it is lifted
@@ -48,7 +48,7 @@ func (e *Followed) findBan() {
 	}
 	for _, ban := range e.Bans {
 		for _, a := range ends {
-			if a.over || !ban.Of.Contains(a.Addr) || reference.NeverBanned(e.Resolved, a.Addr) || ban.ByLimit && e.goesOn() {
+			if a.over || !ban.Drops.Contains(a.Addr) || reference.NeverBanned(e.Resolved, a.Addr) || ban.ByLimit && e.goesOn() {
 				continue
 			}
 			ban.address = a.Addr
@@ -80,8 +80,10 @@ func (e *Followed) Decided() reference.Path {
 }
 
 // String says who is banned, by what and until when.
-func (b *Ban) String() string {
-	what := b.address.String()
+func (b *Ban) String() string { return b.Of(b.address.String()) }
+
+// Of is String about an address of the ban, or all of it.
+func (b *Ban) Of(what string) string {
 	text := fmt.Sprintf("%s is banned %s", what, b.By)
 	if b.What != what {
 		text += ", as part of " + b.What + ","
@@ -98,16 +100,33 @@ func (b *Ban) String() string {
 	return text
 }
 
-// lift is how the ban is lifted; "" where those who ask have no words for it.
-func (e *Followed) lift() string {
-	switch b := e.Ban; {
-	case e.Words.Unban == nil:
+// Lift is how a ban is lifted; "" where those who ask have no words for it.
+func (w Words) Lift(b *Ban) string {
+	switch {
+	case w.Unban == nil:
 		return ""
 	case b.Fleet:
 		return "`sluice-controller unban " + b.What + "` lifts the ban, on a controller of the fleet"
 	default:
-		return "`" + e.Words.Unban(b.What) + "` lifts the ban"
+		return "`" + w.Unban(b.What) + "` lifts the ban"
 	}
+}
+
+// With adds to what is said of a ban how it is lifted.
+func (w Words) With(text string, b *Ban) string {
+	if lift := w.Lift(b); lift != "" {
+		text += "; " + lift
+	}
+	return text
+}
+
+// Note is what is said of a ban beside an answer about many packets.
+func (w Words) Note(b *Ban) string {
+	drops := "every packet from and to it"
+	if b.ByLimit {
+		drops = "every connection that it begins"
+	}
+	return w.With(fmt.Sprintf("%s: the host drops %s, whatever the policy says", b.Of(b.What), drops), b)
 }
 
 // banned is the note on the ban.
@@ -116,19 +135,11 @@ func (e *Followed) banned() string {
 	case b == nil:
 		return ""
 	case b.Elsewhere:
-		text := b.String() + ", which this policy alone does not show: what it begins is dropped"
-		if lift := e.lift(); lift != "" {
-			text += "; " + lift
-		}
-		return text
+		return e.Words.With(b.String()+", which this policy alone does not show: what it begins is dropped", b)
 	case e.Undecided():
-		text := b.String()
-		if lift := e.lift(); lift != "" {
-			text += "; " + lift
-		}
-		return text
+		return e.Words.With(b.String(), b)
 	}
-	return e.lift()
+	return e.Words.Lift(e.Ban)
 }
 
 // untilBan is what a packet passes up to the ban, which is looked up where those of the policy

@@ -130,10 +130,10 @@ func TestExplainKnowsBans(t *testing.T) {
 	}
 	set := func(prefix string) addrset.Set { return addrset.FromPrefixes(netip.MustParsePrefix(prefix)) }
 	list := []Ban{
-		{What: "203.0.113.0/28", Of: set("203.0.113.0/28"), By: "by command", Reason: "ssh: scans"},
-		{What: "192.0.2.7", Of: set("192.0.2.7/32"), By: "by a limit", ByLimit: true, Until: time.Date(2031, 2, 3, 4, 5, 6, 0, time.Local)},
-		{What: "192.0.2.8", Of: set("192.0.2.8/32"), By: "by a limit", ByLimit: true, Elsewhere: true},
-		{What: "2001:db8::/32", Of: set("2001:db8::/32"), By: "by the fleet", Fleet: true},
+		{What: "203.0.113.0/28", Drops: set("203.0.113.0/28"), By: "by command", Reason: "ssh: scans"},
+		{What: "192.0.2.7", Drops: set("192.0.2.7/32"), By: "by a limit", ByLimit: true, Until: time.Date(2031, 2, 3, 4, 5, 6, 0, time.Local)},
+		{What: "192.0.2.8", Drops: set("192.0.2.8/32"), By: "by a limit", ByLimit: true, Elsewhere: true},
+		{What: "2001:db8::/32", Drops: set("2001:db8::/32"), By: "by the fleet", Fleet: true},
 	}
 	command, limit := "203.0.113.5 is banned by command, as part of 203.0.113.0/28, until it is lifted (ssh: scans)", "192.0.2.7 is banned by a limit until 2031-02-03 04:05:06"
 	for _, c := range []struct {
