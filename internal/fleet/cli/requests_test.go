@@ -78,7 +78,7 @@ func TestRequestCommands(t *testing.T) {
 	if _, errText = run(t, 1, at("publish", "--repository", f.repository, "--wait")...); !strings.Contains(errText, "refused request ") || !strings.Contains(errText, ": \"not today\"\n") {
 		t.Error(errText)
 	}
-	if out, _ = run(t, 0, at("requests", "--all")...); strings.Count(out, " done ") != 2 || strings.Count(out, " refused ") != 1 {
+	if out, _ = run(t, 0, at("requests", "--all")...); strings.Count(out, " done ") != 2 || strings.Count(out, " refused ") != 1 || !strings.Contains(out, "  publish bundle 1\n") {
 		t.Error(out)
 	}
 

@@ -20,6 +20,9 @@ import (
 // bytes.
 const mostSuspended = api.MostRequest
 
+// mostWords bounds the words of a request that are kept with it and in the audit, in bytes.
+const mostWords = 1000
+
 // approvedKey is in the context of a request that somebody has approved: when it was asked for.
 type approvedKey struct{}
 
@@ -173,9 +176,13 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 		_, _ = w.Write(tried.body.Bytes())
 		return
 	}
-	kept, err := o.Store.Ask(r.Context(), store.Request{
-		What: op.Approve, Operation: op.ID, Method: r.Method, Path: r.URL.RequestURI(), Body: text, Who: who.Who, Access: who.session,
-	})
+	is := store.Request{
+		What: op.Approve, Operation: op.ID, Method: r.Method, Path: r.URL.RequestURI(), Body: text, Who: who.Who, Access: who.session, Asked: o.Now(),
+	}
+	if is.Asks = asks(is); len(is.Asks) > mostWords {
+		is.Asks = is.Asks[:mostWords] + "…"
+	}
+	kept, err := o.Store.Ask(r.Context(), is)
 	o.answered(err)
 	if err != nil {
 		o.done(w, nil, err)

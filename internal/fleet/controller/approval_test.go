@@ -180,6 +180,20 @@ func TestApproval(t *testing.T) {
 	}
 	_, err = erika.Refuse(ctx, others.Id, "a mistake")
 	ok(t, err)
+	list, err = erika.Requests(ctx, true)
+	ok(t, err)
+	if i := slices.IndexFunc(list.Requests, func(r api.Request) bool { return r.Id == others.Id }); i < 0 || list.Requests[i].Asks != others.Asks || !strings.HasPrefix(others.Asks, "ban 203.0.113.3 ") {
+		t.Errorf("what was refused is listed as %+v, asked was %q", list, others.Asks)
+	}
+	entries, err := f.controller.Store.Audit(ctx, 0, 1000)
+	ok(t, err)
+	for _, what := range []string{"request.create", "request.refuse"} {
+		if !slices.ContainsFunc(entries, func(e store.Entry) bool {
+			return e.What == what && strings.Contains(string(e.Diff), `"asks":"ban 203.0.113.3 `)
+		}) {
+			t.Errorf("the audit does not say what %s was about", what)
+		}
+	}
 	if _, err := maxim.Approve(ctx, others.Id, api.Approval{}); kind(err) != wire.KindTaken {
 		t.Errorf("approved after it was refused: %v", err)
 	}
@@ -344,7 +358,7 @@ func TestApprovalAsOfNow(t *testing.T) {
 	ok(t, f.client.WithdrawAccess(ctx, access.ID))
 	over, err := f.client.Request(ctx, is.Id)
 	ok(t, err)
-	if over.State != api.RequestRefused || !strings.HasPrefix(over.By, "operator:") || len(over.Body) > 0 {
+	if over.State != api.RequestRefused || !strings.HasPrefix(over.By, "operator:") || len(over.Body) > 0 || over.Asks != is.Asks || over.Asks == "ban" {
 		t.Errorf("its token was withdrawn: %+v", over)
 	}
 

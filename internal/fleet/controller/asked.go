@@ -24,7 +24,7 @@ import (
 const mostAsked = 3
 
 // asks is what a request is for, in the words of the command that asks for it. Of one whose body
-// is gone or cannot be read these are fewer.
+// cannot be read these are fewer.
 func asks(is store.Request) string {
 	at, err := url.ParseRequestURI(is.Path)
 	if err != nil {

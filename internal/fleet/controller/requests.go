@@ -16,8 +16,12 @@ import (
 )
 
 func shownRequest(is store.Request, whole bool) api.Request {
+	words := is.Asks
+	if is.State != store.RequestRefused || len(is.Body) > 0 || words == "" { // what would be done is said by its body, which the ID holds
+		words = asks(is)
+	}
 	out := api.Request{
-		Id: is.ID, What: is.What, Asks: asks(is), State: api.RequestState(is.State), Who: is.Who, Method: is.Method, Path: is.Path, Asked: is.Asked, Expires: is.Expires,
+		Id: is.ID, What: is.What, Asks: words, State: api.RequestState(is.State), Who: is.Who, Method: is.Method, Path: is.Path, Asked: is.Asked, Expires: is.Expires,
 		Decided: is.Decided, By: is.By, Alone: is.Alone, Why: is.Why, Failure: is.Failure,
 	}
 	if whole && json.Valid(is.Body) {
@@ -80,7 +84,7 @@ func (w waiting) host() (waiting, error) {
 	w.op = api.Operation{ID: w.Operation, Role: api.Admin, Within: true, Approve: w.What}
 	w.asker = caller{Who: w.Who, session: w.Access}
 	var is store.Asking
-	if len(w.Body) > 0 { // of one that was refused it is gone
+	if len(w.Body) > 0 { // of one that an older version refused it is gone
 		if err := json.Unmarshal(w.Body, &is); err != nil {
 			return w, wrong("request %s cannot be read: %v", w.ID, err)
 		}

@@ -20,7 +20,8 @@ type Request struct {
 	Operation string // its id in the interface
 	Method    string
 	Path      string // with the query
-	Body      []byte // of one that was refused it is gone
+	Body      []byte // of one that was refused it is gone, but for that of a host
+	Asks      string // what for, in words, which stay when Body is gone; "" for a host
 	Who       string // asked, as the audit names them
 	Access    string // the id of the access by which they asked; "": on the controller's machine
 	Asked     time.Time
@@ -84,7 +85,7 @@ func (r *Request) Sum() string {
 // Ask keeps a request that waits from now on: ErrTooMany where too many do.
 func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
 	r.Asked = time.UnixMicro(s.micros()).UTC()
-	r.Who, r.State, r.Expires = plain(r.Who), RequestWaiting, r.Asked.Add(requestFor)
+	r.Who, r.Asks, r.State, r.Expires = plain(r.Who), plain(r.Asks), RequestWaiting, r.Asked.Add(requestFor)
 	if r.Body == nil {
 		r.Body = []byte{}
 	}
@@ -116,13 +117,22 @@ func (s *Store) Ask(ctx context.Context, r Request) (Request, error) {
 }
 
 func (t *tx) ask(r Request) error {
-	_, err := t.do(`insert into request (id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, '', 0, '', '', $12)`,
-		r.ID, r.What, r.Operation, r.Method, r.Path, r.Body, r.Who, r.Access, column(r.Asked), column(r.Expires), string(r.State), []byte{})
+	_, err := t.do(`insert into request (id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer, asks)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, '', 0, '', '', $12, $13)`,
+		r.ID, r.What, r.Operation, r.Method, r.Path, r.Body, r.Who, r.Access, column(r.Asked), column(r.Expires), string(r.State), []byte{}, r.Asks)
 	if err != nil {
 		return err
 	}
-	return t.tell(r.Who, "request.create", map[string]any{"request": r.ID, "what": r.What, "method": r.Method, "path": r.Path, "bytes": len(r.Body)})
+	return t.tellOf(r, r.Who, "request.create", map[string]any{"what": r.What, "method": r.Method, "path": r.Path, "bytes": len(r.Body)})
+}
+
+// tellOf is tell of what was done about a request, with the words of what it is about.
+func (t *tx) tellOf(r Request, who, what string, diff map[string]any) error {
+	diff["request"] = r.ID
+	if r.Asks != "" {
+		diff["asks"] = r.Asks
+	}
+	return t.tell(who, what, diff)
 }
 
 // approved goes on with a host that a person has let in, once. Another one waits from now on, by
@@ -194,11 +204,11 @@ func (s *Store) Decide(ctx context.Context, id, by string, to RequestState, why 
 		what := "request.approve"
 		if to == RequestRefused {
 			what = "request.refuse"
-			if _, err := t.do(`update request set body = $1 where id = $2`, []byte{}, id); err != nil {
+			if _, err := t.do(`update request set body = $1 where id = $2 and operation <> $3`, []byte{}, id, Enrolling); err != nil {
 				return err
 			}
 		}
-		return t.tell(by, what, map[string]any{"request": id, "what": r.What, "who": r.Who, "why": why, "alone": alone})
+		return t.tellOf(r, by, what, map[string]any{"what": r.What, "who": r.Who, "why": why, "alone": alone})
 	})
 }
 
@@ -221,7 +231,7 @@ func (s *Store) Performed(ctx context.Context, id, failure string, answer []byte
 		if err != nil || failure == "" {
 			return err
 		}
-		return t.tell(r.By, "request.fail", map[string]any{"request": id, "what": r.What, "who": r.Who, "failure": failure})
+		return t.tellOf(r, r.By, "request.fail", map[string]any{"what": r.What, "who": r.Who, "failure": failure})
 	})
 }
 
@@ -285,25 +295,25 @@ func (t *tx) refuseHost(host, by, why string) error {
 }
 
 func (t *tx) refuseAll(by, why, where, is string) (int, error) {
-	var ids []string
+	var all []Request
 	err := t.store.query(t.ctx, t, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
+		r, err := scanRequest(scan)
+		all = append(all, r)
 		return err
-	}, `select id from request where `+where+` LOCKED`, is)
-	for _, id := range ids {
+	}, shortColumns+` where `+where+` LOCKED`, is)
+	for _, r := range all {
 		if err == nil {
-			_, err = t.do(`update request set state = 'refused', decided = $1, decided_by = $2, why = $3, body = $4 where id = $5`, t.store.micros(), by, why, []byte{}, id)
+			_, err = t.do(`update request set state = 'refused', decided = $1, decided_by = $2, why = $3, body = case when operation = $4 then body else $5 end where id = $6`,
+				t.store.micros(), by, why, Enrolling, []byte{}, r.ID)
 		}
 		if err == nil {
-			err = t.tell(by, "request.refuse", map[string]any{"request": id, "why": why})
+			err = t.tellOf(r, by, "request.refuse", map[string]any{"why": why})
 		}
 	}
-	return len(ids), err
+	return len(all), err
 }
 
-const requestColumns = `select id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer from request`
+const requestColumns = `select id, what, operation, method, path, body, who, access, asked, expires, state, decided, decided_by, alone, why, failure, answer, asks from request`
 
 // shortColumns are those without what may be large.
 var shortColumns = strings.NewReplacer("body", "'' as body", "answer", "'' as answer").Replace(requestColumns)
@@ -311,7 +321,7 @@ var shortColumns = strings.NewReplacer("body", "'' as body", "answer", "'' as an
 func scanRequest(scan func(...any) error) (r Request, err error) {
 	var state string
 	var asked, expires, decided, alone int64
-	err = scan(&r.ID, &r.What, &r.Operation, &r.Method, &r.Path, &r.Body, &r.Who, &r.Access, &asked, &expires, &state, &decided, &r.By, &alone, &r.Why, &r.Failure, &r.Answer)
+	err = scan(&r.ID, &r.What, &r.Operation, &r.Method, &r.Path, &r.Body, &r.Who, &r.Access, &asked, &expires, &state, &decided, &r.By, &alone, &r.Why, &r.Failure, &r.Answer, &r.Asks)
 	r.State, r.Asked, r.Expires, r.Decided, r.Alone = RequestState(state), moment(asked), moment(expires), moment(decided), alone != 0
 	return r, err
 }

@@ -107,6 +107,7 @@ func TestTokenWithApproval(t *testing.T) {
 		same(t, "what came of it", good[Request](t)(s.Request(ctx, one.ID)).State, RequestDone)
 		other := waiting()[0]
 		is(t, "refused", s.Decide(ctx, other.ID, operator, RequestRefused, "not ours", false), nil)
+		same(t, "what a host that was refused asked with", len(good[Request](t)(s.Request(ctx, other.ID)).Body) > 0, true)
 		_, err = enrol("web-2", "k2")
 		is(t, "after that", err, ErrToken)
 		_, err = enrol("web-5", "k5")

@@ -304,6 +304,8 @@ create table draft (
 	texts text not null
 );
 create index draft_made on draft (made);
+`, `
+alter table request add column asks text not null default '';
 `}
 
 // schemaTable has one row, the version of the tables.
