@@ -337,7 +337,7 @@ func (e *fleetEngine) Probe(ctx context.Context, probe string) error {
 		if err == nil {
 			err = c.Close()
 		}
-		return err
+		return lookupFailed(err)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, probe, nil)
 	if err != nil {
@@ -346,11 +346,19 @@ func (e *fleetEngine) Probe(ctx context.Context, probe string) error {
 	transport := &http.Transport{DialContext: e.at.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // see above
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
-		return err
+		return lookupFailed(err)
 	}
 	_ = answer.Body.Close()
 	if answer.StatusCode >= http.StatusBadRequest {
 		return fmt.Errorf("it answers %s", answer.Status)
 	}
 	return nil
+}
+
+// lookupFailed says that a probe failed before any packet went to what it is about.
+func lookupFailed(err error) error {
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		return fmt.Errorf("%s was not looked up, so nothing was asked of it: %w; write its address, or allow dns to the resolver", dns.Name, err)
+	}
+	return err
 }

@@ -17,7 +17,7 @@ func newDiff() *cobra.Command {
 	var described string
 	var markdown, brief bool
 	cmd := &cobra.Command{
-		Use:   "diff [OLD] NEW",
+		Use:   "diff [OLD] [NEW]",
 		Short: "Show what a change of a policy opens and closes",
 		Long: `Compares two policies by their meaning: which packets the new one allows that the old one
 does not, and the reverse, as few classes with an example each, the most dangerous first:
@@ -32,7 +32,8 @@ instead of the compiled rules. Two policies that mean the same give "no differen
 their text. Counters and comments do not count.
 
 OLD and NEW are files, "-" for standard input, or "running" for the policy that is loaded,
-which is OLD if you give one file. Both are compiled for this host or, with --host, for the
+which is OLD if you give one file. Without arguments the running policy is compared with
+/etc/sluice/policy.yaml. Both are compiled for this host or, with --host, for the
 one that "sluice facts --json" described. Lists are not downloaded; their copies are used.
 
 --brief prints a line for each service and direction: first what closes for everybody, then
@@ -44,14 +45,15 @@ service, or in one for all services.
 Exit status: 0 nothing opens, 1 something opens, 2 bad use or a bad policy.
 Environment: SLUICE_STATE_DIR.
 Files: country data, lists and the running policy in /var/lib/sluice.`,
-		Example: `  sluice diff policy.yaml
+		Example: `  sluice diff
+  sluice diff policy.yaml
   git show main:policy.yaml | sluice diff - policy.yaml
   sluice diff policy.yaml --brief
   sluice diff old.yaml new.yaml --markdown --host gateway.json`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				args = []string{engine.Running, args[0]}
+			if len(args) < 2 {
+				args = []string{engine.Running, command.PolicyArgument(args)}
 			}
 			if args[0] == engine.StandardInput && args[1] == engine.StandardInput {
 				return errors.New("OLD and NEW cannot both be standard input\nhint: give a file for one of them")

@@ -115,7 +115,7 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 		if s.Internal && !all {
 			continue
 		}
-		fmt.Fprintf(w, "set          %s: %s %s to %s, +%s -%s%s\n", s.Name, english.Grouped(s.Before), english.Noun(s.Before, "element"), english.Grouped(s.After), english.Grouped(s.Added), english.Grouped(s.Removed), addressChange(s))
+		fmt.Fprintf(w, "set          %s: from %s to %s %s, +%s -%s%s\n", s.Name, english.Grouped(s.Before), english.Grouped(s.After), english.Noun(s.After, "element"), english.Grouped(s.Added), english.Grouped(s.Removed), addressChange(s))
 	}
 	for _, c := range p.Choices {
 		fmt.Fprintf(w, "layout       %s: %s, instead of %s\n", c.For, c.New, c.Old)

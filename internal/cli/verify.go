@@ -31,7 +31,7 @@ and countries as they are now.
 Nothing is tried out: the rules of both sides are evaluated for all values of all fields at once.
 So a redundant rule is no difference (sluice status reports it), and a rule that opens a single
 port for one address is. If the meaning of a rule or statement is unknown, it is listed, and
-nothing is proved. What commands and limits ban at the moment is no difference from the policy;
+nothing is proved. What commands and limits ban at the moment is not counted as a difference;
 that bans by command are in force is proved too.
 
 Packets that do not occur are left out: ICMP within IPv6, ICMPv6 within IPv4, and packets of
@@ -128,7 +128,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		fmt.Fprintf(w, "grace        %s: the proof is for after that time\n", graceText(v.Grace))
 	}
 	if v.Banned > 0 {
-		fmt.Fprintf(w, "banned       %s by command now; that is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
+		fmt.Fprintf(w, "banned       %s by command now, which is not counted as a difference\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
 	}
 	if v.Proved && v.Form > 0 {
 		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", english.Plural(v.Form, "place"), here)

@@ -136,7 +136,9 @@ func (s *Seen) read() (r reading) {
 	if r.counters, err = wire.Counters(); err != nil {
 		s.unread("the counters of IP", err)
 	}
-	if n, err := statistics.NeighboursRefused(); err != nil {
+	if n, err := statistics.NeighboursRefused(); errors.Is(err, fs.ErrNotExist) {
+		s.unread("neighbours", errors.New("a container does not see the counters of their table"))
+	} else if err != nil {
 		s.unread("neighbours", err)
 	} else if r.counters != nil {
 		r.counters[neighboursRefused] = n

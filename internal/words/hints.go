@@ -193,7 +193,7 @@ func hintOf(err error, here string) string {
 func PolicyRemedy(r policy.Remedy) string { return policyRemedies[r] }
 
 var policyRemedies = map[policy.Remedy]string{
-	policy.SeeCountries:    "\"sluice geo list\" lists the countries in the data",
+	policy.SeeCountries:    "\"sluice geo list --all\" lists the countries in the data",
 	policy.RenewCountries:  "run sluice geo update again, or remove the file to go back to the built-in data",
 	policy.ReadCountries:   "run it as root, or give --state-dir with a directory that you can read",
 	policy.SeeFindingCodes: "sluice lint --list shows the codes",

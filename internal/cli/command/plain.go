@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/regular"
+	"sluice/internal/language/source"
 )
 
 // plainWriter writes text of which nothing can steer a terminal, wherever it is from:
@@ -142,4 +143,10 @@ func PlainName(name string) string {
 func Plain(text string) string { return PlainName(string(plainText([]byte(text), false))) }
 
 // ReadFile reads a file that a command line names, of at most a GiB.
-func ReadFile(name string) ([]byte, error) { return regular.Read(name, 1<<30) }
+func ReadFile(name string) ([]byte, error) {
+	text, err := regular.Read(name, 1<<30)
+	if err != nil {
+		return nil, source.ReadError(name, err)
+	}
+	return text, nil
+}

@@ -100,7 +100,7 @@ func (s *session) withTrack(steps []backend.Step) []backend.Step {
 		s.adoption = nil
 		return steps
 	}
-	return slices.Insert(slices.Clone(steps), at, backend.Step{Purpose: backend.Track, Name: "connections of this host that run", Transaction: tracking{s}})
+	return slices.Insert(slices.Clone(steps), at, backend.Step{Purpose: backend.Track, Name: "open connections of this host", Transaction: tracking{s}})
 }
 
 // graceLeft is for how many seconds connections still pass that nobody knows.

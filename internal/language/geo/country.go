@@ -35,6 +35,9 @@ var continentNames = map[string]string{
 	"NA": "North America", "OC": "Oceania", "SA": "South America",
 }
 
+// ContinentName is the name of a code of a continent, "" of any other.
+func ContinentName(code string) string { return continentNames[code] }
+
 // exceptions are where the continents of users and of country data differ from
 // UN M49; the last two are what registries write for a whole region.
 var exceptions = map[string]string{

@@ -53,12 +53,13 @@ func (r *Rule) canonical() string {
 		b.WriteString(" until " + r.Until.Format(time.RFC3339))
 	}
 	if r.Log != nil {
-		b.WriteString(" " + logText(*r.Log))
+		b.WriteString(" " + LogText(*r.Log))
 	}
 	return b.String()
 }
 
-func logText(prefix string) string {
+// LogText is the end of a rule that logs.
+func LogText(prefix string) string {
 	if prefix == "" {
 		return "log"
 	}

@@ -91,7 +91,7 @@ func TestFleetBoundsErrors(t *testing.T) {
 		{"bans: none", "fleet.yaml:7:7: bans must be"},
 		{"bans: {max: 0}", "fleet.yaml:7:13: max must be above zero"},
 		{"bans: {max: 1000001}", "fleet.yaml:7:13: "},
-		{"bans: {for: 7}", "fleet.yaml:7:13: \"7\" is not a duration; add the unit, as in 7s"},
+		{"bans: {for: 7}", "fleet.yaml:7:13: \"7\" is not a duration; add the unit, as in 7s, 7m or 7h"},
 		{"bans: {widest: 24}", "fleet.yaml:7:16: widest needs two prefix lengths; write widest: [24, 48]"},
 		{"bans: {widest: [24]}", "fleet.yaml:7:16: widest needs two"},
 		{"bans: {widest: [33, 48]}", "fleet.yaml:7:17: "},

@@ -106,7 +106,7 @@ func (f *file) defaultAction(e source.Entry, s *Section) {
 	}
 	text := string(s.Default)
 	if s.DefaultLog != nil {
-		text += " " + logText(*s.DefaultLog)
+		text += " " + LogText(*s.DefaultLog)
 	}
 	f.setLine(e.Value, text)
 }

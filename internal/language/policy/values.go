@@ -78,7 +78,8 @@ func parseDuration(s string) (time.Duration, *problem) {
 		return 0, problemf(hint, "%s is not a duration", source.Quote(s))
 	}
 	if isDigits(s) {
-		return bad("add the unit, as in " + s[:min(len(s), 12)] + "s")
+		n := s[:min(len(s), 12)]
+		return bad("add the unit, as in " + n + "s, " + n + "m or " + n + "h")
 	}
 	var total time.Duration
 	rest, next := s, 0

@@ -104,7 +104,7 @@ func (c *compiler) publishedElsewhere(hook policy.Hook, chain string) {
 func (c *compiler) sectionDefault(s *policy.Section, chain string) {
 	text := "default: " + string(s.Default)
 	if s.DefaultLog != nil {
-		text += ` log "` + *s.DefaultLog + `"`
+		text += " " + policy.LogText(*s.DefaultLog)
 	}
 	o := originOf(s.DefaultPos, text)
 	id := string(s.Hook) + "_default"

@@ -60,7 +60,7 @@ output:
 	}
 	want := []string{
 		"closes icmp echo-request to everybody",
-		"opens tcp/22 to anywhere but office and 192.0.2.0/24",
+		"opens tcp/22 to anywhere except office and 192.0.2.0/24",
 		"opens tcp/5432 from office to 10.20.0.6 (forward)",
 		"opens tcp/25 to all but mail (output)",
 		"opens tcp/25 to all but 192.0.2.0/24 by lan",

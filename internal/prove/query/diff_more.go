@@ -293,20 +293,30 @@ func limitBans(old, next *program.Program) (out []string) {
 
 // settings are kernel settings that differ.
 func settings(old, next *program.Program) []string {
-	value := func(p *program.Program, name string) string {
+	values := func(p *program.Program) map[string]string {
+		of := map[string]string{}
 		for _, s := range p.Sysctls {
-			if s.Name == name {
-				return s.Value
-			}
+			of[s.Name] = s.Value
 		}
-		return "as it is"
+		return of
 	}
+	was, is := values(old), values(next)
 	var out []string
-	for _, p := range []*program.Program{old, next} {
-		for _, s := range p.Sysctls {
-			if text := s.Name + ": " + value(old, s.Name) + " to " + value(next, s.Name); value(old, s.Name) != value(next, s.Name) && !slices.Contains(out, text) {
-				out = append(out, text)
-			}
+	for _, s := range slices.Concat(old.Sysctls, next.Sysctls) {
+		before, after := was[s.Name], is[s.Name]
+		var text string
+		switch {
+		case before == after:
+			continue
+		case before == "":
+			text = s.Name + " is set to " + after
+		case after == "":
+			text = s.Name + " is no longer set to " + before
+		default:
+			text = s.Name + ": from " + before + " to " + after
+		}
+		if !slices.Contains(out, text) {
+			out = append(out, text)
 		}
 	}
 	return out

@@ -115,11 +115,11 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 func (x *expression) but(terms []string) string {
 	switch {
 	case x.family != "":
-		return "any " + x.family + " address but " + english.List(terms)
+		return "any " + x.family + " address except " + english.List(terms)
 	case len(terms) == 1:
 		return "not " + terms[0]
 	}
-	return "anywhere but " + english.List(terms)
+	return "anywhere except " + english.List(terms)
 }
 
 func (x *expression) those(are func(*known) bool) []known {

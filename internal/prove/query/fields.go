@@ -184,7 +184,7 @@ func (w *wording) device(v reach.FieldValues) string {
 	case len(list) == 0 && not != "":
 		return ""
 	case not != "" && len(named) > 0:
-		return "any interface but " + english.List(list) + ", which " + english.List(named) + " are not meant by"
+		return "any interface except " + english.List(list) + ", which " + english.List(named) + " are not meant by"
 	}
 	sorted := slices.Sorted(slices.Values(list))
 	for _, p := range w.policies {

@@ -87,7 +87,7 @@ func TestNames(t *testing.T) {
 		{office, "office (256 IPv4 addresses, 2^80 of IPv6)"},
 		{office.Only4(), "IPv4 of office (256 IPv4 addresses)"},
 		{office.Complement(), "not office (4,294,967,040 IPv4 addresses, about 2^128 of IPv6)"},
-		{office.ComplementIn(addrset.IPv4), "any IPv4 address but IPv4 of office (4,294,967,040 IPv4 addresses)"},
+		{office.ComplementIn(addrset.IPv4), "any IPv4 address except IPv4 of office (4,294,967,040 IPv4 addresses)"},
 		{ranges4("203.0.113.7"), "203.0.113.7 (1 IPv4 address)"},
 		{ranges4("203.0.113.7", "2001:db8::7"), "203.0.113.7 and 2001:db8::7 (1 IPv4 address, 1 of IPv6)"},
 		{ranges4("203.0.113.7").Complement(), "not 203.0.113.7 (4,294,967,295 IPv4 addresses, 2^128 of IPv6)"},
@@ -95,14 +95,14 @@ func TestNames(t *testing.T) {
 		{ranges4("10.30.0.0/16"), "vms (65,536 IPv4 addresses)"},
 		{ranges4("10.20.0.1", "198.51.100.1", "2001:db8::1"), "this host (2 IPv4 addresses, 1 of IPv6)"},
 		{office.Union(partners), "partners and office (336 IPv4 addresses, 2^80 of IPv6)"},
-		{office.Union(partners).Complement(), "anywhere but partners and office (4,294,966,960 IPv4 addresses, about 2^128 of IPv6)"},
+		{office.Union(partners).Complement(), "anywhere except partners and office (4,294,966,960 IPv4 addresses, about 2^128 of IPv6)"},
 		{partners.Difference(banned), "partners except IPv4 of banned (76 IPv4 addresses)"},
 		{europe, "europe"},
 		{europe.Difference(office), "europe"},
 		{europe.Difference(countries("IT")), "europe except IT"},
 		{countries("IT"), "IT"},
 		{countries("IT", "FR", "NO"), "FR, IT and NO"},
-		{countries("US", "CA").Complement(), "anywhere but US and CA"},
+		{countries("US", "CA").Complement(), "anywhere except US and CA"},
 		{europe.Union(office), "europe and office"},
 		{europe.Difference(banned).Union(partners).Difference(ranges4("192.0.2.130")), ""},
 		{many.Set(), "40 ranges, the first 198.18.0.7 (40 IPv4 addresses in all)"},
@@ -207,7 +207,7 @@ func meant(t *testing.T, text string, r *resolve.Resolved, countries map[string]
 		return s
 	}
 	for prefix, of := range map[string]addrset.Set{
-		"not ": whole, "anywhere but ": whole, "any IPv4 address but ": whole.Only4(), "any IPv6 address but ": whole.Only6(),
+		"not ": whole, "anywhere except ": whole, "any IPv4 address except ": whole.Only4(), "any IPv6 address except ": whole.Only6(),
 	} {
 		if rest, is := strings.CutPrefix(text, prefix); is {
 			return of.Difference(list(rest))
