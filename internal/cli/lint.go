@@ -163,7 +163,7 @@ func printExplanation(w io.Writer, o options, code string) error {
 		if near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		return fmt.Errorf("%q is no code of lint\nhint: %s", code, hint)
+		return fmt.Errorf("%q is not a code of lint\nhint: %s", code, hint)
 	}
 	if o.json {
 		return command.PrintJSON(w, explanationsJSON([]check.Explanation{*e})[0])

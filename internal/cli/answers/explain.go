@@ -115,7 +115,7 @@ func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {
 		if alike := alike(steps[i:]); alike >= manyAlike && !everyRule {
 			last := steps[i+alike-1]
 			place = fmt.Sprintf("%s-%d", place, last.Line.Line)
-			reason = fmt.Sprintf("%s do not fit: %s", english.Plural(alike, "rule"), strings.Replace(s.Reason, "it is about", "they are about", 1))
+			reason = fmt.Sprintf("%s do not match: %s", english.Plural(alike, "rule"), strings.Replace(s.Reason, "it is ", "they are ", 1))
 			i += alike - 1
 		} else if s.Line != nil && strings.Contains(s.Line.Text, ": ") {
 			reason = s.Line.Text + " (" + s.Reason + ")"

@@ -73,7 +73,7 @@ func Parse(text string) (map[string]*Set, error) {
 		switch words[0].text {
 		case "create":
 			if out[name] != nil {
-				return nil, words[1].fail(number, "set %s is there a second time", name)
+				return nil, words[1].fail(number, "set %s is defined twice", name)
 			}
 			s, err := create(name, words[2:], number)
 			if err != nil {
@@ -84,7 +84,7 @@ func Parse(text string) (map[string]*Set, error) {
 		case "add":
 			s := out[name]
 			if s == nil {
-				return nil, words[1].fail(number, "there is no set %s before its element", name)
+				return nil, words[1].fail(number, "no set %s is defined before its element", name)
 			}
 			a := added{number, words[2].column, words[2].text, slices.ContainsFunc(words[3:], func(w word) bool { return w.text == "nomatch" })}
 			if s.Type == list {
@@ -93,7 +93,7 @@ func Parse(text string) (map[string]*Set, error) {
 				s.adds = append(s.adds, a)
 			}
 		default:
-			return nil, words[0].fail(number, "%q is no command of what ipset saves: create or add", words[0].text)
+			return nil, words[0].fail(number, "%q is not a command of ipset save: create or add", words[0].text)
 		}
 	}
 	for _, s := range order {
@@ -154,14 +154,14 @@ func create(name string, words []word, number int) (*Set, error) {
 	s := &Set{Name: name, Type: words[0].text, Line: number}
 	method, parts, typed := strings.Cut(s.Type, ":")
 	if !typed || !slices.Contains([]string{"hash", "bitmap", "list"}, method) {
-		return nil, words[0].fail(number, "%q is no type of a set, such as hash:ip", s.Type)
+		return nil, words[0].fail(number, "%q is not a set type such as hash:ip", s.Type)
 	}
 	if s.Type != list {
 		s.Parts = strings.Split(parts, ",")
 	}
 	for _, part := range s.Parts {
 		if !slices.Contains(known, part) {
-			s.Unsaid = "no field of a program is its " + part
+			s.Unsaid = "a program has no field for its " + part
 		}
 	}
 	for i, w := range words {
@@ -175,19 +175,19 @@ func create(name string, words []word, number int) (*Set, error) {
 		case "netmask":
 			n, err := strconv.ParseUint(value, 10, 8)
 			if err != nil || n == 0 || n > 128 || !s.six && n > 32 {
-				return nil, w.fail(number, "%q is no length of a prefix", value)
+				return nil, w.fail(number, "%q is not a prefix length", value)
 			}
 			s.netmask = int(n) //nolint:gosec // up to 128
 		case "maxelem":
 			n, err := strconv.ParseUint(value, 10, 32)
 			if err != nil {
-				return nil, w.fail(number, "%q is no number of elements", value)
+				return nil, w.fail(number, "%q is not a number of elements", value)
 			}
 			s.Most = int(n)
 		case "timeout":
 			s.Expires = true
 		case "bitmask", "markmask":
-			s.Unsaid = "it is asked under a " + w.text
+			s.Unsaid = "it is looked up with a " + w.text
 		}
 	}
 	if slices.ContainsFunc(words, func(w word) bool { return w.text == "forceadd" }) {
@@ -285,7 +285,7 @@ func (s *Set) hold() error {
 func (s *Set) element(a added) (e program.Element, net int, err error) {
 	texts := strings.Split(a.text, ",")
 	if len(texts) != len(s.Parts) {
-		return e, 0, word{a.text, a.column}.fail(a.line, "%q has %d parts, and a set of type %s has %d", a.text, len(texts), s.Type, len(s.Parts))
+		return e, 0, word{a.text, a.column}.fail(a.line, "%q has %d parts, but an element of type %s has %d", a.text, len(texts), s.Type, len(s.Parts))
 	}
 	net = -1
 	for i, part := range s.Parts {
@@ -303,7 +303,7 @@ func (s *Set) element(a added) (e program.Element, net int, err error) {
 			why = s.port(&e, text)
 		case "iface":
 			if strings.Contains(text, ":") || strings.Contains(text, "+") {
-				s.Unsaid = "its interface " + text + " is asked otherwise"
+				s.Unsaid = "its interface " + text + " is looked up differently"
 			}
 			e.Parts = append(e.Parts, program.Value{Name: text})
 		case "mark":
@@ -313,7 +313,7 @@ func (s *Set) element(a added) (e program.Element, net int, err error) {
 			}
 		}
 		if why != nil {
-			return e, 0, word{a.text, a.column}.fail(a.line, "%q is no %s of a set of type %s", text, part, s.Type)
+			return e, 0, word{a.text, a.column}.fail(a.line, "%q is not valid for the %s part of type %s", text, part, s.Type)
 		}
 	}
 	return e, net, nil
@@ -322,7 +322,7 @@ func (s *Set) element(a added) (e program.Element, net int, err error) {
 func (s *Set) addresses(text, part string) (addrset.Range, error) {
 	r, err := addrset.ParseRange(text)
 	if err != nil || r.From.Is4() == s.six {
-		return r, fmt.Errorf("%s is no address of its family", text)
+		return r, fmt.Errorf("%s is not an address of its family", text)
 	}
 	if s.netmask > 0 && part == "ip" {
 		p, err := r.From.Prefix(s.netmask)
@@ -344,7 +344,7 @@ func (s *Set) port(e *program.Element, text string) error {
 		protocol, known := protocols[name]
 		if !known {
 			// The number is a type and a code, or nothing.
-			s.Unsaid = "its " + text + " is no port"
+			s.Unsaid = "its " + text + " is not a port"
 			return nil
 		}
 		e.Parts = append(e.Parts, program.Value{Numbers: program.NumberRange{From: protocol, To: protocol}})
@@ -359,7 +359,7 @@ func (s *Set) port(e *program.Element, text string) error {
 	}
 	last, err := strconv.ParseUint(to, 10, 16)
 	if err != nil || first > last {
-		return fmt.Errorf("%s is no range", number)
+		return fmt.Errorf("%s is not a range", number)
 	}
 	e.Parts = append(e.Parts, program.Value{Numbers: program.NumberRange{From: first, To: last}})
 	return nil
@@ -374,7 +374,7 @@ func (s *Set) join(all map[string]*Set) error {
 		case of == nil:
 			return at.fail(m.line, "there is no set %s", m.text)
 		case of.Type == list:
-			return at.fail(m.line, "set %s is a list, which no list has", m.text)
+			return at.fail(m.line, "set %s is itself a list", m.text)
 		case of.Unsaid != "":
 			s.Unsaid = "of its member " + m.text + ": " + of.Unsaid
 		case i > 0 && !same(s.Parts, of.Parts):

@@ -66,19 +66,19 @@ func text(sets map[string]*ipset.Set) string {
 func TestErrors(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"create a\n", `line 1, column 1: "create a" is neither a set nor an element: create NAME TYPE, or add NAME ELEMENT`},
-		{"flush a b\n", `line 1, column 1: "flush" is no command of what ipset saves: create or add`},
-		{"create a hash\n", `line 1, column 10: "hash" is no type of a set, such as hash:ip`},
-		{"create a hash:ip\n\n create a hash:ip\n", "line 3, column 9: set a is there a second time"},
-		{"create a hash:ip netmask 33\n", `line 1, column 18: "33" is no length of a prefix`},
-		{"create a hash:ip netmask\n", `line 1, column 18: "" is no length of a prefix`},
-		{"add a 192.0.2.1\n", "line 1, column 5: there is no set a before its element"},
-		{"create a hash:ip\nadd a 192.0.2.1,tcp:80\n", `line 2, column 7: "192.0.2.1,tcp:80" has 2 parts, and a set of type hash:ip has 1`},
-		{"create a hash:ip\nadd a 2001:db8::1\n", `line 2, column 7: "2001:db8::1" is no ip of a set of type hash:ip`},
-		{"create a hash:ip,port\nadd a 192.0.2.1,tcp:99999\n", `line 2, column 7: "tcp:99999" is no port of a set of type hash:ip,port`},
-		{"create a bitmap:port range 0-9\nadd a 5-3\n", `line 2, column 7: "5-3" is no port of a set of type bitmap:port`},
+		{"flush a b\n", `line 1, column 1: "flush" is not a command of ipset save: create or add`},
+		{"create a hash\n", `line 1, column 10: "hash" is not a set type such as hash:ip`},
+		{"create a hash:ip\n\n create a hash:ip\n", "line 3, column 9: set a is defined twice"},
+		{"create a hash:ip netmask 33\n", `line 1, column 18: "33" is not a prefix length`},
+		{"create a hash:ip netmask\n", `line 1, column 18: "" is not a prefix length`},
+		{"add a 192.0.2.1\n", "line 1, column 5: no set a is defined before its element"},
+		{"create a hash:ip\nadd a 192.0.2.1,tcp:80\n", `line 2, column 7: "192.0.2.1,tcp:80" has 2 parts, but an element of type hash:ip has 1`},
+		{"create a hash:ip\nadd a 2001:db8::1\n", `line 2, column 7: "2001:db8::1" is not valid for the ip part of type hash:ip`},
+		{"create a hash:ip,port\nadd a 192.0.2.1,tcp:99999\n", `line 2, column 7: "tcp:99999" is not valid for the port part of type hash:ip,port`},
+		{"create a bitmap:port range 0-9\nadd a 5-3\n", `line 2, column 7: "5-3" is not valid for the port part of type bitmap:port`},
 		{"create a hash:ip comment\nadd a 192.0.2.1 comment \"x\n", "line 2, column 25: a quote that does not end on its line"},
 		{"create a list:set size 8\nadd a b\n", "line 2, column 7: there is no set b"},
-		{"create a list:set size 8\ncreate b list:set size 8\nadd a b\n", "line 3, column 7: set b is a list, which no list has"},
+		{"create a list:set size 8\ncreate b list:set size 8\nadd a b\n", "line 3, column 7: set b is itself a list"},
 	} {
 		_, err := ipset.Parse(c.text)
 		var bad *importer.SyntaxError

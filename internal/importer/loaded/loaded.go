@@ -50,7 +50,7 @@ func parse(texts []ruleset.Text, errs []error) ([]*importer.Ruleset, []error) {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("read what %s prints: %w", t.Tool, err))
+			errs = append(errs, fmt.Errorf("read the output of %s: %w", t.Tool, err))
 		}
 	}
 	return rulesets, errs

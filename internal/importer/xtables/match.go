@@ -28,8 +28,8 @@ var numbersOf = map[string]uint64{
 }
 
 var (
-	errUnknown = errors.New("no condition of a program says it")
-	errOptions = errors.New("options that are not known")
+	errUnknown = errors.New("a program has no such condition")
+	errOptions = errors.New("unknown options")
 )
 
 // match lifts a match; its options hold all together.
@@ -98,7 +98,7 @@ func (r *reader) condition(e *extension, o option) ([]program.Condition, error) 
 		return one(program.Condition{Field: program.Mark, Not: o.not, Numbers: single(n), Mask: mask}), nil
 	case "owner--uid-owner":
 		if o.not {
-			return nil, errors.New("packets of no socket match it too (owner_mt), which no condition of a program does")
+			return nil, errors.New("it also matches packets without a socket (owner_mt), and a program has no such condition")
 		}
 		return ranged(program.Owner, o.not, value, "-")
 	case "length--length":
@@ -163,16 +163,16 @@ func (r *reader) addresses(field program.Field, not bool, text string) ([]progra
 	if from, err := netip.ParseAddr(mask); has && err == nil {
 		bits, contiguous := prefixLength(from)
 		if !contiguous {
-			return nil, errors.New("its mask is no prefix")
+			return nil, errors.New("its mask is not a prefix")
 		}
 		text = address + "/" + strconv.Itoa(bits)
 	}
 	a, err := addrset.ParseRange(text)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s is no address", text)
+		return nil, fmt.Errorf("%s is not an address", text)
 	case a.From.Is4() != (r.family == 4):
-		return nil, fmt.Errorf("%s is of another family", text)
+		return nil, fmt.Errorf("%s belongs to another family", text)
 	}
 	if p, is := a.Prefix(); is && p.Bits() == 0 && !not {
 		return nil, nil
@@ -204,7 +204,7 @@ func flagsOf(list string) (n uint64, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		bits, known := flags[name]
 		if !known {
-			return 0, fmt.Errorf("%s is no flag of TCP", name)
+			return 0, fmt.Errorf("%s is not a TCP flag", name)
 		}
 		n |= bits
 	}
@@ -251,7 +251,7 @@ func (r *reader) transport(o option) ([]program.Condition, error) {
 // asksPorts: without a protocol a rule asks for no ports, and iptables refuses it.
 func (r *reader) asksPorts() error {
 	if r.protocol.name == "" || r.protocol.options[0].not {
-		return errors.New("it asks for ports of no protocol")
+		return errors.New("it matches ports without a protocol")
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func numbers(text, sign string, most uint64) (program.NumberRange, error) {
 		out.To, err2 = strconv.ParseUint(to, 0, 64)
 	}
 	if text == "" || err != nil || err2 != nil || out.From > out.To || out.To > most {
-		return out, fmt.Errorf("%s is no range of numbers up to %d", text, most)
+		return out, fmt.Errorf("%s is not a range of numbers up to %d", text, most)
 	}
 	return out, nil
 }

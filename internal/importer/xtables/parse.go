@@ -58,7 +58,7 @@ func Parse(text, tool string, family int, sets map[string]*ipset.Set) (*importer
 	}
 	if p.table != "" {
 		p.line++
-		return nil, p.fail(0, "the text ends inside of table %s, before its COMMIT", p.table)
+		return nil, p.fail(0, "the text ends inside table %s, before its COMMIT", p.table)
 	}
 	if err := p.circles(); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (p *parser) read(line string) error {
 	case trimmed[0] == '*':
 		return p.begin(strings.TrimRight(trimmed[1:], " \t"), at)
 	case p.table == "":
-		return p.fail(at, "%q stands in no table: a line such as *filter is missing before it", trimmed)
+		return p.fail(at, "%q is in no table: a line such as *filter is missing before it", trimmed)
 	case strings.TrimRight(trimmed, " \t") == "COMMIT":
 		p.table = ""
 		return nil
@@ -118,11 +118,11 @@ func (p *parser) read(line string) error {
 func (p *parser) begin(table string, at int) error {
 	switch {
 	case p.table != "":
-		return p.fail(at, "table %s begins inside of table %s, before its COMMIT", table, p.table)
+		return p.fail(at, "table %s begins inside table %s, before its COMMIT", table, p.table)
 	case table == "" || strings.ContainsAny(table, "/ \t"):
-		return p.fail(at, "%q is no name of a table", table)
+		return p.fail(at, "%q is not the name of a table", table)
 	case p.begun[table]:
-		return p.fail(at, "table %s is there a second time", table)
+		return p.fail(at, "table %s is defined twice", table)
 	}
 	p.begun[table], p.table = true, table
 	return nil
@@ -139,11 +139,11 @@ func (p *parser) chain(line string, at int) error {
 	}
 	name := p.table + "/" + words[0].text
 	if _, there := p.chains[name]; there {
-		return p.fail(at, "chain %s is there a second time in table %s", words[0].text, p.table)
+		return p.fail(at, "chain %s is defined twice in table %s", words[0].text, p.table)
 	}
 	policy := map[string]program.Verdict{"ACCEPT": program.Accept, "DROP": program.Drop}[words[1].text]
 	if policy == "" && words[1].text != "-" {
-		return p.fail(at+1+words[1].from, "%q is no policy: ACCEPT, DROP or -", words[1].text)
+		return p.fail(at+1+words[1].from, "%q is not a policy: ACCEPT, DROP or -", words[1].text)
 	}
 	p.chains[name] = len(p.out.Program.Chains)
 	p.out.Program.Chains = append(p.out.Program.Chains, program.Chain{Name: name})
@@ -154,7 +154,7 @@ func (p *parser) chain(line string, at int) error {
 	b := base{program.Hook{Kind: hook, Default: policy, Chain: name}, importer.Base{Table: p.table, Chain: words[0].text, Hook: hook}}
 	where, known := places[p.table]
 	if !known || !slices.Contains(where.hooks, hook) || words[0].text != strings.ToUpper(words[0].text) {
-		p.out.Unlifted = append(p.out.Unlifted, backend.Unlifted{Chain: name, Text: line, Why: "where it hooks in is not known"})
+		p.out.Unlifted = append(p.out.Unlifted, backend.Unlifted{Chain: name, Text: line, Why: "its hook is not known"})
 		return nil
 	}
 	b.hook.Phase, b.of.Priority = where.phase, where.priority
@@ -178,7 +178,7 @@ func (p *parser) counters(text string, at int) (*importer.Count, error) {
 	n, err := strconv.ParseUint(packets, 10, 64)
 	m, err2 := strconv.ParseUint(bytes, 10, 64)
 	if !opened || !closed || !two || err != nil || err2 != nil {
-		return nil, p.fail(at, "%q is no count: [PACKETS:BYTES]", text)
+		return nil, p.fail(at, "%q is not a count: [PACKETS:BYTES]", text)
 	}
 	return &importer.Count{Packets: n, Bytes: m}, nil
 }
@@ -200,7 +200,7 @@ func (p *parser) rule(line string) error {
 	}
 	switch {
 	case len(words) == 0 || words[0].text != "-A" && words[0].text != "--append":
-		return p.fail(0, "%q is no rule: -A CHAIN, then what it matches and does", line)
+		return p.fail(0, "%q is not a rule: -A CHAIN, then matches and a target", line)
 	case len(words) < 2:
 		return p.fail(words[0].from, "-A names no chain")
 	}
@@ -260,7 +260,7 @@ func (p *parser) circles() error {
 			top.next++
 			switch state[j.to] {
 			case open:
-				return &importer.SyntaxError{Line: j.line, Column: j.column, What: fmt.Sprintf("chain %s leads back to itself by this", j.to)}
+				return &importer.SyntaxError{Line: j.line, Column: j.column, What: fmt.Sprintf("chain %s returns to itself here", j.to)}
 			case done:
 				depth[top.chain] = max(depth[top.chain], depth[j.to])
 			default:
@@ -271,7 +271,7 @@ func (p *parser) circles() error {
 	}
 	for _, b := range p.bases {
 		if d := depth[b.hook.Chain]; d > deepest {
-			p.out.Unlifted = append(p.out.Unlifted, backend.Unlifted{Chain: b.hook.Chain, Text: b.of.Chain, Why: fmt.Sprintf("its jumps lead %d chains deep, and no more than %d are followed", d, deepest)})
+			p.out.Unlifted = append(p.out.Unlifted, backend.Unlifted{Chain: b.hook.Chain, Text: b.of.Chain, Why: fmt.Sprintf("its jumps go %d chains deep, and at most %d are followed", d, deepest)})
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/program"
 )
 
-var errBehind = errors.New("no gate of a program lets through what is over a limit alone, or counts so")
+var errBehind = errors.New("a program cannot match only packets over a limit, or count like this")
 
 // units of rates in milliseconds, by how they may begin.
 var units = []struct {
@@ -27,7 +27,7 @@ func rate(text string) (program.Rate, error) {
 			return program.Rate{Packets: n, Per: u.ms, Burst: 5}, nil // XT_LIMIT_BURST
 		}
 	}
-	return program.Rate{}, errors.New(text + " is no rate of packets")
+	return program.Rate{}, errors.New(text + " is not a rate of packets")
 }
 
 // limit lifts a bucket that all packets of the rule share.
@@ -104,7 +104,7 @@ func (r *reader) hashlimit(e *extension) error {
 	case mode == "dstip" && r.whole(mask["--hashlimit-dstmask"]):
 		gate.Per = program.PerDestination
 	default:
-		return errors.New("no limit of a program has such a key")
+		return errors.New("the limits of a program have no such key")
 	}
 	if gate.Per != program.Together {
 		gate.Table = r.buckets(gate.Name, int(size), timeout) //nolint:gosec // 31 bits
@@ -148,7 +148,7 @@ func (r *reader) connlimit(e *extension) error {
 	case mask == "0":
 		gate.Per = program.Together
 	case !r.whole(mask):
-		return errors.New("no limit of a program has such a key")
+		return errors.New("the limits of a program have no such key")
 	default:
 		gate.Table = r.buckets("connlimit "+r.id, 0, 0)
 	}

@@ -76,12 +76,12 @@ func (r *reader) read(words []word) error {
 		not := words[i].not()
 		if not {
 			if i++; i == len(words) {
-				return r.fail(words[first].from, "a ! with nothing behind it")
+				return r.fail(words[first].from, "a ! with nothing after it")
 			}
 		}
 		name := words[i]
 		if !name.option() {
-			return r.fail(name.from, "%q stands where an option should", name.text)
+			return r.fail(name.from, "%q is in the place of an option", name.text)
 		}
 		o := option{name: name.text, not: not}
 		if short := long[o.name]; short != "" && !(o.name == "--proto" && owner != nil && owner.name == "policy") {
@@ -143,7 +143,7 @@ func (r *reader) option(o option, at word, owner *extension) (*extension, error)
 		return owner, nil
 	case "-c":
 		if len(o.values) != 2 {
-			return nil, r.fail(at.from, "-c takes packets and bytes")
+			return nil, r.fail(at.from, "-c needs packets and bytes")
 		}
 		count, err := r.counters(fmt.Sprintf("[%s:%s]", o.values[0].text, o.values[1].text), at.from)
 		r.rule.Count = count
@@ -261,7 +261,7 @@ func (r *reader) ordered() {
 		case slices.Contains(ofTheMoment, e.name):
 			limited = e.text
 		case limited != "" && e.name != "" && e.name != "comment" && len(r.gates) > 0:
-			r.refuse(limited, fmt.Errorf("it counts packets that %s refuses behind it as well", e.text))
+			r.refuse(limited, fmt.Errorf("it also counts packets that %s then refuses", e.text))
 			return
 		}
 	}

@@ -33,16 +33,16 @@ func (r *reader) inSet(e *extension) error {
 	case name == "":
 		return errOptions
 	case s == nil:
-		return fmt.Errorf("what is in the set %s is not known", name)
+		return fmt.Errorf("the content of set %s is not known", name)
 	case s.Unsaid != "":
 		return fmt.Errorf("of the set %s: %s", name, s.Unsaid)
 	case len(directions) < len(s.Parts):
-		return errors.New("the set's key has more parts than there are directions")
+		return errors.New("the key of the set has more parts than the match has directions")
 	}
 	var key []program.Field
 	for i, part := range s.Parts {
 		if directions[i] != "src" && directions[i] != "dst" {
-			return fmt.Errorf("%q is no direction", directions[i])
+			return fmt.Errorf("%q is not a direction", directions[i])
 		}
 		key = append(key, fieldsOf(part, directions[i] == "src", len(s.Parts) == 1)...)
 	}

@@ -19,9 +19,9 @@ type effect struct {
 }
 
 var (
-	errElsewhere = errors.New("what it says is decided elsewhere")
-	errForeign   = errors.New("no action of a program does it; the packet goes on")
-	errEnds      = errors.New("no action of a program does it; the packet leaves the table as accepted")
+	errElsewhere = errors.New("it is decided elsewhere")
+	errForeign   = errors.New("a program has no such action; the packet goes on")
+	errEnds      = errors.New("a program has no such action; the packet leaves the table as accepted")
 )
 
 // goesOn are targets that decide nothing and change nothing of a packet which conditions
@@ -69,7 +69,7 @@ func (r *reader) action() (does effect, why error) {
 	case "MARK":
 		return r.mark()
 	case "CONNMARK":
-		return effect{}, errors.New("no action of a program does it; marks that it writes are not known")
+		return effect{}, errors.New("a program has no such action; the marks that it writes are not known")
 	case "TCPMSS":
 		if len(r.target.options) == 1 && r.target.options[0].name == "--clamp-mss-to-pmtu" {
 			return do(program.ClampMSS{})
@@ -115,7 +115,7 @@ func (r *reader) log(prefix, group string) (effect, error) {
 		n, err = 0, nil
 	}
 	if err == nil && n == 0 {
-		err = errors.New("it logs to group 0, which a program has no word for")
+		err = errors.New("it logs to group 0, which a program cannot express")
 	}
 	return effect{actions: []program.Action{program.Log{Prefix: r.option1(prefix), Group: uint16(n)}}}, err //nolint:gosec // 16 bits
 }
@@ -166,7 +166,7 @@ func (r *reader) rewritten(text string) (first netip.Addr, ports string, err err
 	}
 	host, last, several := strings.Cut(host, "-")
 	if first, err = netip.ParseAddr(host); err != nil || first.Is4() != (r.family == 4) {
-		return first, ports, fmt.Errorf("%s is no address of this family", host)
+		return first, ports, fmt.Errorf("%s is not an address of this family", host)
 	}
 	if several && last != host {
 		err = fmt.Errorf("the address is one of several, up to %s", last)
@@ -185,7 +185,7 @@ func (r *reader) ports(text string) (program.NumberRange, error) {
 func (r *reader) extra() error {
 	for _, o := range r.target.options {
 		if o.name == "--persistent" || o.name == "--random" || o.name == "--random-fully" {
-			return fmt.Errorf("no action of a program chooses ports as %s does", o.name)
+			return fmt.Errorf("a program cannot choose ports as %s does", o.name)
 		}
 	}
 	return nil

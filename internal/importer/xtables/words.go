@@ -31,7 +31,7 @@ func split(line string, number int) ([]word, error) {
 			switch c := line[at]; {
 			case c == '\\':
 				if at++; at == len(line) {
-					return nil, &importer.SyntaxError{Line: number, Column: at, What: "a backslash with nothing behind it"}
+					return nil, &importer.SyntaxError{Line: number, Column: at, What: "a backslash with nothing after it"}
 				}
 				text.WriteByte(line[at])
 				w.quoted = true

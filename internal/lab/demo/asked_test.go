@@ -18,7 +18,7 @@ const explained = `A new TCP packet from 192.0.2.1:40000 to 198.51.100.10:80 tha
 
 What it passes
   input  rules    policy.yaml:29  allow web from visitors: 192.0.2.1 is not in visitors
-> input  default  policy.yaml:27  default: drop (no rule decides)
+> input  default  policy.yaml:27  default: drop (no rule matches)
 `
 
 func TestExcerptHasTheAnswerAndWhatIsAskedFor(t *testing.T) {

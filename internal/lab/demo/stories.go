@@ -39,7 +39,7 @@ func (d *demo) slowResolver() error {
 		return err
 	}
 	why := said.Verdict + " by " + said.Stage
-	if strings.HasSuffix(said.Sentence, " is allowed: it is of a known connection.") {
+	if strings.HasSuffix(said.Sentence, " is allowed: it belongs to a known connection.") {
 		why = "known"
 	}
 	d.check("its answers, says explain: of which connection", "known", why)

@@ -63,7 +63,7 @@ func (c *checker) mustBeOwn(w *policy.Who, packets, hint string) {
 		// An address that moves between hosts may be elsewhere at the moment.
 		severity = Warning
 	}
-	c.report(ForeignAddress, severity, w.Pos, hint, "no packet %s has an address of %s: it is not the host's", packets, few(addresses))
+	c.report(ForeignAddress, severity, w.Pos, hint, "no packet %s has an address of %s: it does not belong to the host", packets, few(addresses))
 }
 
 // hasInterfaces says whether a side names a zone with interfaces.

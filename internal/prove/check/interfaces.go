@@ -51,7 +51,7 @@ func (c *checker) zoneInterface(of string, word policy.Word) {
 		if n := nearest.Of(word.Text, names); n != "" {
 			hint = "did you mean " + quoted(n) + "?"
 		}
-		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q at present", word.Text)
+		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q now", word.Text)
 	case len(ports) > 0 && !wild:
 		c.report(BridgePort, Error, word.Pos, "name the bridge instead: "+bridges[0],
 			"interface %q is a port of bridge %q: rules see the bridge, never its ports", word.Text, bridges[0])

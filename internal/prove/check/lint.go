@@ -169,7 +169,7 @@ func (c *checker) unknownCode(pos policy.Pos, word string) {
 	for _, e := range explanations {
 		codes = append(codes, string(e.Code))
 	}
-	f := c.report(LintComment, Error, pos, "", "%q is no code of lint", word)
+	f := c.report(LintComment, Error, pos, "", "%q is not a code of lint", word)
 	if n := nearest.Of(word, codes); n != "" {
 		f.Hint = "did you mean " + n + "?"
 	} else {

@@ -53,7 +53,7 @@ func (c *checker) hostNeeds() {
 		pos = s.Pos
 	}
 	c.report(HostNeeds, Remark, pos, "add to output what the host uses: "+english.List(rules),
-		"output refuses by default, and no rule covers what the host itself may have to send: %s", english.List(missing))
+		"output refuses by default, and no rule covers what the host itself may need to send: %s", english.List(missing))
 }
 
 // thoughtOf says whether a rule allows some of it, or a rule of its own refuses

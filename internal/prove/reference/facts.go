@@ -160,7 +160,7 @@ func (w *walk) route() {
 	switch {
 	case w.moved && w.way == packet.Through && p.DestinationLocal == packet.Yes:
 		w.way, p.Out = packet.In, ""
-		w.step("routing", noPos, "", "the address is one of this host, so the packet comes to it")
+		w.step("routing", noPos, "", "it is an address of this host, so the packet is for this host")
 	case w.moved && w.way == packet.In && p.DestinationLocal == packet.No:
 		w.way = packet.Through
 	}
@@ -170,7 +170,7 @@ func (w *walk) route() {
 	if p.Out == "" {
 		p.Out = w.interfaceTo(p.Destination)
 	}
-	w.step("routing", noPos, "", "the address is not one of this host, so the packet is forwarded"+by(p.Out))
+	w.step("routing", noPos, "", "it is not an address of this host, so the packet is forwarded"+by(p.Out))
 }
 
 func by(name string) string {

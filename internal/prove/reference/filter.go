@@ -24,7 +24,7 @@ func (w *walk) section() *policy.Section {
 
 func (w *walk) loopback() {
 	if w.hook == policy.Input && w.packet.In == loopback || w.hook == policy.Output && w.packet.Out == loopback {
-		w.ends(policy.Allow, "loopback", noPos, "", "the host talks to itself whatever the policy says")
+		w.ends(policy.Allow, "loopback", noPos, "", "the host may always talk to itself")
 	}
 }
 
@@ -44,9 +44,9 @@ func (w *walk) held() {
 		case slices.ContainsFunc(h.Addresses, own):
 			w.step("held", h.Pos, h.Text, w.because("%s is an address of "+h.Guest, w.packet.Source))
 		case w.packet.Source.IsUnspecified(), w.packet.Source.Is6() && w.packet.Source.IsLinkLocalUnicast():
-			w.step("held", h.Pos, h.Text, w.because("%s is of the link alone, or of who has no address yet", w.packet.Source))
+			w.step("held", h.Pos, h.Text, w.because("%s is link-local, or used by a machine without an address", w.packet.Source))
 		default:
-			w.ends(policy.Drop, "held", h.Pos, h.Text, w.packet.Source.String()+" is none of "+h.Guest+", which is at "+h.Interface.Text)
+			w.ends(policy.Drop, "held", h.Pos, h.Text, w.packet.Source.String()+" is not an address of "+h.Guest+", which is attached to "+h.Interface.Text)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (w *walk) clamp() {
 func (w *walk) ban() {
 	type end struct {
 		address netip.Addr
-		over    *policy.Rule // by which it is let in over bans
+		over    *policy.Rule // by which it is allowed in spite of bans
 	}
 	ends := []end{{w.packet.Source, w.overBan(true)}, {w.packet.Destination, w.overBan(false)}}
 	neighbour := w.neighbourly()
@@ -91,11 +91,11 @@ func (w *walk) ban() {
 	for _, e := range ends {
 		switch item, text, spared := w.banned(e.address); {
 		case item == nil:
-			w.step("ban", noPos, "", w.because("no ban holds %s", e.address))
+			w.step("ban", noPos, "", w.because("%s is not banned", e.address))
 		case spared != "":
 			w.step("ban", item.Pos, text, e.address.String()+" "+spared)
 		case e.over != nil:
-			w.step("ban", e.over.Pos, e.over.Text, e.address.String()+" is let in over bans")
+			w.step("ban", e.over.Pos, e.over.Text, e.address.String()+" is allowed in spite of bans")
 		default:
 			w.ends(policy.Drop, "ban", item.Pos, text, e.address.String()+" is banned")
 			return
@@ -112,7 +112,7 @@ func (w *walk) banned(a netip.Addr) (found *policy.WhoItem, text, spared string)
 	}
 	text = "ban: " + itemText(*found)
 	if a == w.packet.Source && w.packet.SourceLocal == packet.Yes || a == w.packet.Destination && w.packet.DestinationLocal == packet.Yes {
-		return found, text, "is an address of this host, which is never banned"
+		return found, text, "is an address of this host and is never banned"
 	}
 	return found, text, w.spared(a)
 }
@@ -121,9 +121,9 @@ func (w *walk) banned(a netip.Addr) (found *policy.WhoItem, text, spared string)
 func (w *walk) spared(a netip.Addr) string {
 	switch {
 	case a.IsLoopback(), a.IsLinkLocalUnicast():
-		return "is a link-local or loopback address, which is never banned"
+		return "is a link-local or loopback address and is never banned"
 	case a.IsMulticast(), a == broadcast, a.IsUnspecified():
-		return "is no host's address, which is never banned"
+		return "is not the address of a host and is never banned"
 	}
 	if never := w.listed(w.Policy.NeverBan, a); never != nil {
 		return "is never banned: " + itemText(*never) + " at " + never.Pos.String()
@@ -152,7 +152,7 @@ func (w *walk) listed(lists []policy.Who, a netip.Addr) *policy.WhoItem {
 
 func (w *walk) policed() {
 	if w.section() == nil {
-		w.ends(policy.Allow, "open", noPos, "", "the policy has no "+string(w.hook)+", so nothing is refused there")
+		w.ends(policy.Allow, "open", noPos, "", "the policy has no "+string(w.hook)+", so it refuses nothing")
 	}
 }
 
@@ -161,28 +161,28 @@ func (w *walk) needed() {
 		return
 	}
 	if what := w.isNeeded(); what != "" {
-		w.ends(policy.Allow, "needed", noPos, "", "the network cannot work without "+what)
+		w.ends(policy.Allow, "needed", noPos, "", "the network needs "+what)
 		return
 	}
 	if p := w.packet; p.Protocol == packet.ICMP && slices.Contains(errors4, p.ICMPType) || p.Protocol == packet.ICMPv6 && slices.Contains(errors6, p.ICMPType) {
-		w.step("needed", noPos, "", "an ICMP error passes where it is about a known connection, or about what keeps no state")
+		w.step("needed", noPos, "", "an ICMP error passes if it is about a known connection or about untracked packets")
 		return
 	}
-	w.step("needed", noPos, "", "this ICMP message is none that the network cannot work without")
+	w.step("needed", noPos, "", "the network works without this ICMP message")
 }
 
 func (w *walk) state() {
 	switch {
 	case w.packet.State != packet.Established && w.packet.State != packet.Related:
-		w.step("state", noPos, "", w.because("the packet is %s, not of a known connection", w.packet.State))
+		w.step("state", noPos, "", w.because("the packet is %s and does not belong to a known connection", w.packet.State))
 	case Requests(w.packet):
-		w.step("state", noPos, "", "questions of ICMP are decided one by one, known or not")
+		w.step("state", noPos, "", "ICMP requests are decided one by one, known or not")
 	case w.packet.State == packet.Related && w.packet.Protocol != packet.ICMP && w.packet.Protocol != packet.ICMPv6:
-		w.step("state", noPos, "", "another connection expects this one, which begins: the rules are asked")
+		w.step("state", noPos, "", "a known connection expects this new one: the rules are evaluated")
 	case w.packet.State == packet.Related:
 		w.ends(policy.Allow, "state", noPos, "", "it belongs to a known connection (related)")
 	default:
-		w.ends(policy.Allow, "state", noPos, "", "it is of a known connection")
+		w.ends(policy.Allow, "state", noPos, "", "it belongs to a known connection")
 	}
 }
 
@@ -199,7 +199,7 @@ func (w *walk) invalid() {
 	if t.InvalidPos.Line != 0 {
 		text = "invalid: drop"
 	}
-	w.ends(policy.Drop, "invalid", t.InvalidPos, text, "it belongs to no connection and opens none")
+	w.ends(policy.Drop, "invalid", t.InvalidPos, text, "it belongs to no connection and begins none")
 }
 
 // answers are those that no state covers.
@@ -208,15 +208,15 @@ func (w *walk) answers() {
 	switch {
 	case w.hook == policy.Input && p.Protocol == packet.UDP:
 		if p.Family() == 4 && p.SourcePort == 67 && p.Port == 68 {
-			w.ends(policy.Allow, "answers", noPos, "", "an answer to the host's own DHCP")
+			w.ends(policy.Allow, "answers", noPos, "", "a reply to the DHCP of this host")
 		}
 		if p.Family() == 6 && p.SourcePort == 547 && p.Port == 546 && p.Source.IsLinkLocalUnicast() {
-			w.ends(policy.Allow, "answers", noPos, "", "an answer to the host's own DHCPv6")
+			w.ends(policy.Allow, "answers", noPos, "", "a reply to the DHCPv6 of this host")
 		}
 	case w.hook == policy.Output && p.State == packet.Untracked:
 		w.untrackedAnswer()
 	case w.hook == policy.Output && p.State == packet.Related && p.Protocol == packet.TCP && p.Flags&packet.RST != 0:
-		w.ends(policy.Allow, "answers", noPos, "", "a reset that belongs to a known connection passes, since reject sends such")
+		w.ends(policy.Allow, "answers", noPos, "", "a reset of a known connection passes, because reject sends them")
 	}
 }
 
@@ -228,7 +228,7 @@ func (w *walk) untrackedAnswer() {
 		return
 	}
 	if p.Protocol == packet.TCP && p.Flags&packet.RST != 0 {
-		w.ends(policy.Allow, "answers", noPos, "", "a reset of a connection that is not tracked passes, since reject sends such")
+		w.ends(policy.Allow, "answers", noPos, "", "a reset of an untracked connection passes, because reject sends them")
 		return
 	}
 	asked := p.Mirror()
@@ -243,17 +243,17 @@ func (w *walk) untrackedAnswer() {
 	if input != nil {
 		for _, rule := range input.Rules {
 			if action, ok := w.mirrored(rule); ok {
-				w.ends(action, "answers", rule.Pos, rule.Text, "it is what the service sends back, decided as the rule of input has it")
+				w.ends(action, "answers", rule.Pos, rule.Text, "it is a reply of the service, decided like the rule of input")
 				w.decided.Rule = rule
 				return
 			}
 		}
 	}
 	if input == nil || input.Default == policy.Allow {
-		w.ends(policy.Allow, "answers", noPos, "", "input is open to the bypassed service, so what it sends back passes")
+		w.ends(policy.Allow, "answers", noPos, "", "input is open to the bypassed service, so its replies pass")
 		return
 	}
-	w.step("answers", noPos, "", "no rule of input about the bypassed service has it sent back")
+	w.step("answers", noPos, "", "no rule of input allows the bypassed service to send it")
 }
 
 // opens says that a packet of TCP opens a connection: a SYN without ACK.
@@ -282,7 +282,7 @@ func (w *walk) rules() {
 			continue
 		}
 		if action, ok := w.mirrored(rule); ok {
-			w.ends(action, "rules", rule.Pos, rule.Text, "it is what answers the rule, whose traffic keeps no state")
+			w.ends(action, "rules", rule.Pos, rule.Text, "it is a reply to traffic that the rule allows and that is not tracked")
 			w.decided.Rule = rule
 			return
 		}
@@ -309,9 +309,9 @@ func (w *walk) rule(rule *policy.Rule) {
 		w.step("rules", rule.Pos, rule.Text, why)
 		return
 	}
-	reason := "the packet fits the rule"
+	reason := "the packet matches the rule"
 	if w.table != nil && w.table.spends(rule) {
-		w.step("rules", rule.Pos, rule.Text, "the packet fits the rule, whose rate is used up")
+		w.step("rules", rule.Pos, rule.Text, "the packet matches the rule, but its rate is used up")
 		return
 	}
 	switch {
@@ -363,5 +363,5 @@ func (w *walk) mirrored(rule *policy.Rule) (policy.Action, bool) {
 
 func (w *walk) fallback() {
 	s := w.section()
-	w.ends(s.Default, "default", s.DefaultPos, "default: "+string(s.Default), "no rule decides")
+	w.ends(s.Default, "default", s.DefaultPos, "default: "+string(s.Default), "no rule matches")
 }

@@ -182,7 +182,7 @@ func (f *Flows) track(w *walk) {
 	var why string
 	p.State, why = Begins(*p)
 	if p.Protocol == packet.TCP && p.State == packet.New && kindOf(p.Flags) != isSYN && !f.Resumes {
-		p.State, why = packet.Invalid, "it opens no connection, and tracking knows none of it: the packet is invalid"
+		p.State, why = packet.Invalid, "it begins no connection and belongs to no known one: the packet is invalid"
 	}
 	if p.State != packet.Untracked {
 		f.recognise(w, &why)
@@ -218,9 +218,9 @@ func (f *Flows) recognise(w *walk, why *string) {
 	n.claim(w, reply)
 	switch {
 	case reply || n.answered:
-		p.State, *why = packet.Established, "it is of a known connection: the packet is established"
+		p.State, *why = packet.Established, "it belongs to a known connection: the packet is established"
 	default:
-		p.State, *why = packet.New, "it is of a connection that nobody has answered yet: the packet is new"
+		p.State, *why = packet.New, "it belongs to a connection without a reply so far: the packet is new"
 	}
 	if p.Protocol == packet.TCP && kindOf(p.Flags) == isRST && moved == goes && !n.answered {
 		f.end(n) // an opening that is refused leaves nothing
@@ -358,7 +358,7 @@ func (n *flow) rewriteDestination(w *walk) {
 		p.Port = port
 	}
 	w.settle()
-	w.step("nat", noPos, "", w.because("the destination becomes %s, as of the whole connection", endText(p.Destination, p.Port, *p)))
+	w.step("nat", noPos, "", w.because("the destination becomes %s, as for the whole connection", endText(p.Destination, p.Port, *p)))
 }
 
 // rewriteSource gives a packet of the flow the source that its first one got, or
@@ -379,5 +379,5 @@ func (n *flow) rewriteSource(w *walk) {
 	if p.State != packet.Related && p.HasPorts() {
 		p.SourcePort = port
 	}
-	w.step("nat", noPos, "", w.because("the source becomes %s, as of the whole connection", endText(p.Source, p.SourcePort, *p)))
+	w.step("nat", noPos, "", w.because("the source becomes %s, as for the whole connection", endText(p.Source, p.SourcePort, *p)))
 }

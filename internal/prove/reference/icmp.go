@@ -66,7 +66,7 @@ func (w *walk) errorsPass() string {
 	if w.packet.State != packet.Invalid && w.packet.State != packet.Untracked {
 		return ""
 	}
-	const mapped, bypassed = "ICMP errors about what is mapped without state", "ICMP errors about what bypasses tracking"
+	const mapped, bypassed = "ICMP errors about packets that are mapped without state", "ICMP errors about packets that bypass tracking"
 	if w.mapsWithoutState() && (w.packet.State == packet.Untracked || w.hook == policy.Output) {
 		return mapped
 	}

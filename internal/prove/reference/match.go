@@ -18,15 +18,15 @@ func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
 	if rule.Published {
 		tracked := p.State != packet.Untracked && p.State != packet.Invalid
 		if !p.DNAT || !tracked {
-			return "the connection did not arrive by a rewriting of its destination", false
+			return "the connection did not arrive by DNAT", false
 		}
 		p.Port, p.Destination = p.Original.Port, p.Original.Destination
 	}
 	switch {
 	case rule.Family != 0 && rule.Family != p.Family():
-		return w.because("it is about IPv%d", rule.Family), false
+		return w.because("it is for IPv%d", rule.Family), false
 	case len(rule.Services) > 0 && !serviceIn(rule.Services, p):
-		return w.because("it is about other services than %s", serviceOf(p)), false
+		return w.because("it is not for %s", serviceOf(p)), false
 	case rule.In != nil && !w.through(rule.In.Text, p.In, p.InRoute):
 		return w.because("the packet does not come in by %s", rule.In.Text), false
 	case rule.Out != nil && !w.through(rule.Out.Text, p.Out, p.OutRoute):
@@ -36,7 +36,7 @@ func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
 	case !w.who(rule.To, p.Destination, p.Out, p.OutRoute):
 		return w.because("%s%s is %s", p.Destination, w.byDevice(rule.To, "out", p.Out), w.outside(rule.To)), false
 	case len(rule.Users) > 0 && !w.by(rule.Users, p.Owner):
-		return "another user sends it", false
+		return "another user sends the packet", false
 	case !rule.Until.IsZero() && p.Moment() >= rule.Until.Unix():
 		return w.because("it ended at %s", rule.Until.Format(time.RFC3339)), false
 	}

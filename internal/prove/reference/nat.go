@@ -60,7 +60,7 @@ func (w *walk) rewriteDestination() {
 func (w *walk) lead(n *policy.NAT, to netip.Addr, port uint16) {
 	p := &w.packet
 	if to == p.Destination && (port == 0 || port == p.Port) {
-		w.step("nat", n.Pos, n.Text, "the packet goes there already, so nothing is rewritten")
+		w.step("nat", n.Pos, n.Text, "the packet already goes there, so nothing is rewritten")
 		return
 	}
 	p.Original = p.Arrived()
@@ -193,10 +193,10 @@ func (w *walk) rewriteSource() {
 		p.SNAT = true
 		if n.Kind != policy.Map && w.bypasses(p.Protocol, p.SourcePort) {
 			p.SourcePort, w.crowded = 0, true
-			w.step("nat", n.Pos, n.Text, "its port becomes another: answers to the one that it has would bypass tracking, and stay with this host")
+			w.step("nat", n.Pos, n.Text, "the source port changes: replies to the old one would bypass tracking and stay on this host")
 		}
 		if !to.IsValid() {
-			w.step("nat", n.Pos, n.Text, "the source becomes the address of the interface that it leaves by, which is not known")
+			w.step("nat", n.Pos, n.Text, "the source becomes the address of the outgoing interface, which is not known")
 			return
 		}
 		p.Source = to

@@ -11,7 +11,7 @@ const (
 	isFIN     tcpKind = "FIN"
 	isACK     tcpKind = "ACK"
 	isRST     tcpKind = "RST"
-	isNothing tcpKind = "packet of senseless flags"
+	isNothing tcpKind = "packet with senseless flags"
 )
 
 // kindOf reads the flags as the kernel's tracker does (nf_conntrack_proto_tcp.c):

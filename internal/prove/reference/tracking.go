@@ -19,10 +19,10 @@ func (w *walk) track() {
 	p := &w.packet
 	switch {
 	case p.State != "":
-		w.step("tracking", noPos, "", "the packet is "+string(p.State)+", as was said")
+		w.step("tracking", noPos, "", "the packet is "+string(p.State)+", as given")
 	case w.betweenLoopbacks():
 		p.State = packet.Untracked
-		w.step("tracking", noPos, "", "what the host says to itself over loopback keeps no state")
+		w.step("tracking", noPos, "", "loopback traffic is not tracked")
 	case w.bypassed(), w.mappedWithoutState():
 		p.State = packet.Untracked
 	case w.table != nil:
@@ -58,7 +58,7 @@ func (w *walk) bypassed() bool {
 		to := w.packet.DestinationLocal == packet.Yes && w.offers(b, w.packet.Destination, w.packet.Port)
 		from := w.way == packet.Out && w.packet.SourceLocal == packet.Yes && w.offers(b, w.packet.Source, w.packet.SourcePort)
 		if to || from {
-			w.step("tracking", b.Pos, bypassText(b), "the packet is of a service that bypasses tracking")
+			w.step("tracking", b.Pos, bypassText(b), "the packet belongs to a service that bypasses tracking")
 			return true
 		}
 	}
@@ -124,7 +124,7 @@ func (w *walk) mappedWithoutState() bool {
 			from = p.SourceLocal != packet.Yes && (n.Inside.Range.Contains(p.Source) || n.Inside.Range.Contains(p.Destination))
 		}
 		if to || from {
-			w.step("tracking", n.Pos, n.Text, "a map without state keeps no connection")
+			w.step("tracking", n.Pos, n.Text, "a stateless map is not tracked")
 			return true
 		}
 	}
@@ -141,32 +141,32 @@ func Begins(p packet.Packet) (packet.State, string) {
 	case packet.TCP:
 		switch kind := kindOf(p.Flags); kind {
 		case isSYN:
-			return packet.New, "tracking knows no connection of it: the packet is new"
+			return packet.New, "it belongs to no known connection: the packet is new"
 		case isACK:
-			return packet.New, "tracking knows no connection of it and takes it up midway: the packet is new"
+			return packet.New, "it belongs to no known connection, and tracking picks it up midway: the packet is new"
 		case isNothing:
 			return packet.Invalid, "its TCP flags make no sense: the packet is invalid"
 		default:
-			return packet.Invalid, fmt.Sprintf("a TCP %s opens no connection, and tracking knows none of it: the packet is invalid", kind)
+			return packet.Invalid, fmt.Sprintf("a TCP %s begins no connection and belongs to no known one: the packet is invalid", kind)
 		}
 	case packet.ICMP:
 		switch {
 		case slices.Contains(questions4, p.ICMPType):
 		case slices.Contains(carriers4, p.ICMPType):
-			return packet.Invalid, "it is an ICMP error about no flow that tracking knows: the packet is invalid"
+			return packet.Invalid, "it is an ICMP error about no known connection: the packet is invalid"
 		default:
-			return packet.Invalid, "this ICMP message asks nothing, and tracking knows no question of it: the packet is invalid"
+			return packet.Invalid, "this ICMP message is not a request, and no request for it is known: the packet is invalid"
 		}
 	case packet.ICMPv6:
 		switch {
 		case slices.Contains(neverTracked6, p.ICMPType):
-			return packet.Untracked, "the kernel tracks no neighbour discovery and no multicast listeners"
+			return packet.Untracked, "the kernel does not track neighbour discovery and multicast listeners"
 		case slices.Contains(questions6, p.ICMPType):
 		case p.ICMPType < 128:
-			return packet.Invalid, "it is an ICMPv6 error about no flow that tracking knows: the packet is invalid"
+			return packet.Invalid, "it is an ICMPv6 error about no known connection: the packet is invalid"
 		default:
-			return packet.Invalid, "this ICMPv6 message asks nothing, and tracking knows no question of it: the packet is invalid"
+			return packet.Invalid, "this ICMPv6 message is not a request, and no request for it is known: the packet is invalid"
 		}
 	}
-	return packet.New, "tracking knows no flow of it: the packet is new"
+	return packet.New, "it belongs to no known connection: the packet is new"
 }

@@ -62,7 +62,7 @@ func (w *walk) routeAsked() {
 	switch w.routed.Leads {
 	case host.Here:
 		if w.way == packet.Through {
-			w.step("routing", noPos, "", "the address is one of this host, so the packet comes to it")
+			w.step("routing", noPos, "", "it is an address of this host, so the packet is for this host")
 		}
 		w.way, p.Out = packet.In, ""
 		return
@@ -80,10 +80,10 @@ func (w *walk) routeAsked() {
 		}
 		w.anyDevice()
 	}
-	reason := "the address is not one of this host, so the packet is forwarded" + by(p.Out)
+	reason := "it is not an address of this host, so the packet is forwarded" + by(p.Out)
 	switch {
 	case w.routed.Leads == host.Onward && !slices.Contains(w.routed.Out, p.Out):
-		reason += ", as was said; routing leads it out by " + strings.Join(w.routed.Out, " or ")
+		reason += ", as given; it is routed out by " + strings.Join(w.routed.Out, " or ")
 	case w.routed.Why != "":
 		reason += ": " + w.routed.Why
 	}
