@@ -183,15 +183,6 @@ func listening(t *testing.T, a *agent) (*Host, *local) {
 	return h, here
 }
 
-func rangeOf(t *testing.T, text string) addrset.Range {
-	t.Helper()
-	r, err := addrset.ParseRange(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 // Each method asks the operation that the document has for it, and gives its result.
 func TestOperations(t *testing.T) {
 	at, err := os.Getwd()
@@ -199,7 +190,7 @@ func TestOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	what := rangeOf(t, "192.0.2.0/24")
+	what := addrset.MustParseRange("192.0.2.0/24")
 	for want, c := range map[string]struct {
 		ask    func(*Host) (any, error)
 		answer any

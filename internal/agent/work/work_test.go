@@ -264,10 +264,7 @@ func TestDo(t *testing.T) {
 	banning := apply.Banning{List: []bans.Named{{Country: "DE", Reason: "a"}, {What: addrset.PrefixRange(netip.MustParsePrefix("192.0.2.0/24"))}}, For: 90 * time.Second, Force: true}
 	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
 	countries := engine.UpdatingCountries{From: []string{"dbip", "own=https://example.net/a.csv"}, SHA256: "1", Date: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), Force: true}
-	what, err := addrset.ParseRange("192.0.2.0/24")
-	if err != nil {
-		t.Fatal(err)
-	}
+	what := addrset.MustParseRange("192.0.2.0/24")
 	allowing := engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second, OverBan: true}
 	disallowing := engine.Allowing{What: what, Service: "ssh", Force: true}
 	adding := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, For: 90 * time.Second}

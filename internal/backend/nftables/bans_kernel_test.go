@@ -26,7 +26,7 @@ func TestBansAreReadOnce(t *testing.T) {
 		Sets: []program.Set{{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Commands: true}},
 	})
 	var want backend.Bans
-	all := mustSet("192.0.2.1/32", "192.0.2.2/32", "192.0.2.7/32")
+	all := addrset.MustParse("192.0.2.1/32", "192.0.2.2/32", "192.0.2.7/32")
 	for r := range all.Each() {
 		for at := r.From; at.Compare(r.To) <= 0; at = at.Next() {
 			want.IPv4.Single = append(want.IPv4.Single, backend.BannedAddress{Addr: at})
@@ -68,7 +68,7 @@ func TestBansAreReadOnce(t *testing.T) {
 	if have := elements(p.Read); !have.Equal(all) {
 		t.Errorf("with what was read: %s", have)
 	}
-	if have := elements(nil); !have.Equal(mustSet("192.0.2.1/32", "192.0.2.2/32")) {
+	if have := elements(nil); !have.Equal(addrset.MustParse("192.0.2.1/32", "192.0.2.2/32")) {
 		t.Errorf("without: %s", have)
 	}
 

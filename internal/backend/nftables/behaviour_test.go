@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
@@ -151,7 +152,7 @@ func TestLimitThenBan(t *testing.T) {
 	sets := []program.Set{
 		sourceTable(64),
 		{ID: "bans", Key: source, Life: program.Dynamic, Size: 64, Timeout: 600_000},
-		{ID: "office", Key: source, Life: program.Static, Addresses: mustSet("192.0.2.64/26", "2001:db8:77::/48")},
+		{ID: "office", Key: source, Life: program.Static, Addresses: addrset.MustParse("192.0.2.64/26", "2001:db8:77::/48")},
 	}
 	g := newGateTest(t, "h0", sets,
 		program.Rule{Match: conditions{setOn(program.Source, "bans")}, Actions: actions{program.Count{Counter: "full"}, program.Count{Counter: "rest"}, program.Drop}},
@@ -195,7 +196,7 @@ func TestConnectionsPerSource(t *testing.T) {
 // TestSharedGates: rules for two families have one bucket, and one count of
 // connections, between them.
 func TestSharedGates(t *testing.T) {
-	everyone := []program.Set{{ID: "any", Key: []program.Field{program.Source}, Life: program.Static, Addresses: mustSet("192.0.2.0/24", "2001:db8::/32")}}
+	everyone := []program.Set{{ID: "any", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.MustParse("192.0.2.0/24", "2001:db8::/32")}}
 	for name, gate := range map[string]program.Action{
 		"limit":       program.Limit{Name: "lim", Rate: hourly(3)},
 		"connections": program.ConnectionLimit{Name: "con", Max: 3},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 	"sluice/internal/program"
 )
@@ -43,7 +44,7 @@ func banning(t testing.TB) *artifact {
 		},
 		Counters: []program.Counter{{Name: "banned"}},
 		Sets: []program.Set{
-			{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true, Never: mustSet("127.0.0.0/8", "fe80::/10")},
+			{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true, Never: addrset.MustParse("127.0.0.0/8", "fe80::/10")},
 		},
 	})
 }
@@ -72,7 +73,7 @@ func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 	if strings.Contains(all, "net4_a") || strings.Contains(all, "net6_b") {
 		t.Errorf("both sides are asked:\n%s", all)
 	}
-	if s := New().(backend.Banner).BanStore(a, nil).(*banStore); !s.Never().Equal(mustSet("127.0.0.0/8", "fe80::/10")) || len(s.sets) != 6 {
+	if s := New().(backend.Banner).BanStore(a, nil).(*banStore); !s.Never().Equal(addrset.MustParse("127.0.0.0/8", "fe80::/10")) || len(s.sets) != 6 {
 		t.Errorf("commands are told %+v", s)
 	}
 }

@@ -40,7 +40,7 @@ func exactly(values ...uint64) []program.NumberRange {
 }
 
 func addressRanges(texts ...string) []addrset.Range {
-	return mustSet(texts...).Ranges()
+	return addrset.MustParse(texts...).Ranges()
 }
 
 // countedApart is each text as an element of its own.
@@ -319,16 +319,16 @@ func trialSets() []program.Set {
 		return program.Element{Parts: []program.Value{{Addresses: addressRanges(address)[0]}, {Numbers: program.NumberRange{From: from, To: to}}}}
 	}
 	return []program.Set{
-		{ID: "office", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24", "198.51.100.7", "2001:db8:77::/48")},
-		{ID: "hosts", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.1", "203.0.113.3", "2001:db8::1")},
-		{ID: "ends", Key: source, Life: program.Static, Addresses: mustSet("0.0.0.0-10.0.0.0", "10.0.0.2-255.255.255.255", "::-2001::5", "2001::7-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")},
-		{ID: "twin", Key: source, Life: program.Living, Addresses: mustSet("203.0.113.0/24")},
-		{ID: "twin_net", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24")},
-		{ID: "all", Key: source, Life: program.Static, Addresses: mustSet("0.0.0.0/0", "::/0")},
+		{ID: "office", Key: source, Life: program.Static, Addresses: addrset.MustParse("203.0.113.0/24", "198.51.100.7", "2001:db8:77::/48")},
+		{ID: "hosts", Key: source, Life: program.Static, Addresses: addrset.MustParse("203.0.113.1", "203.0.113.3", "2001:db8::1")},
+		{ID: "ends", Key: source, Life: program.Static, Addresses: addrset.MustParse("0.0.0.0-10.0.0.0", "10.0.0.2-255.255.255.255", "::-2001::5", "2001::7-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")},
+		{ID: "twin", Key: source, Life: program.Living, Addresses: addrset.MustParse("203.0.113.0/24")},
+		{ID: "twin_net", Key: source, Life: program.Static, Addresses: addrset.MustParse("203.0.113.0/24")},
+		{ID: "all", Key: source, Life: program.Static, Addresses: addrset.MustParse("0.0.0.0/0", "::/0")},
 		{ID: "tallied", Key: source, Life: program.Static, Counters: true, Elements: countedApart("203.0.113.0/25", "203.0.113.128/25", "203.0.113.64/26", "2001:db8::1")},
-		{ID: "four", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24")},
-		{ID: "banned", Key: source, Life: program.Living, Addresses: mustSet("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
-		{ID: "counted", Key: source, Life: program.Living, Counters: true, Addresses: mustSet("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
+		{ID: "four", Key: source, Life: program.Static, Addresses: addrset.MustParse("203.0.113.0/24")},
+		{ID: "banned", Key: source, Life: program.Living, Addresses: addrset.MustParse("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
+		{ID: "counted", Key: source, Life: program.Living, Counters: true, Addresses: addrset.MustParse("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
 		{ID: "limits", Key: source, Life: program.Dynamic, Size: 1024, Timeout: 60_000},
 		{ID: "connections", Key: source, Life: program.Dynamic, Size: 1024},
 		{ID: "bans", Key: source, Life: program.Dynamic, Size: 1024, Timeout: 600_000},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/system/kernel/nft"
 )
 
@@ -55,8 +56,8 @@ func TestMalformed(t *testing.T) {
 func TestSendFailures(t *testing.T) {
 	host := kernelHost(t)
 	host.Nft("add table inet sluice; add set inet sluice full { type ipv4_addr; size 2; }; add set inet sluice before { type ipv4_addr; }; add set inet sluice living { type ipv4_addr; }; add element inet sluice living { 192.0.2.9 }")
-	full := &Set{Name: "full", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.0/28")}}
-	before := &Set{Name: "before", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("198.51.100.1")}}
+	full := &Set{Name: "full", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: addrset.MustParse("192.0.2.0/28")}}
+	before := &Set{Name: "before", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: addrset.MustParse("198.51.100.1")}}
 	var all fills
 	if err := host.Do(func() error {
 		return (&contents{table: "sluice", edits: []edit{{insert: before}}, fills: &all}).Take(context.Background())
@@ -68,8 +69,8 @@ func TestSendFailures(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "add to set sluice full element 192.0.2.2: the set is full") {
 		t.Errorf("got %v", err)
 	}
-	gone := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.1")}}
-	come := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.2")}}
+	gone := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: addrset.MustParse("192.0.2.1")}}
+	come := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: addrset.MustParse("192.0.2.2")}}
 	change := &contents{table: "sluice", edits: []edit{{remove: gone, insert: come}}}
 	if err := host.Do(func() error { return change.Take(context.Background()) }); !errors.Is(err, nft.ErrChanged) {
 		t.Errorf("got %v", err)

@@ -3,6 +3,7 @@ package nftables
 import (
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -21,8 +22,8 @@ func TestCost(t *testing.T) {
 		return got.Memory, got.LoadTime, got.Elements
 	}
 	source := []program.Field{program.Source}
-	hosts := program.Set{ID: "few", Key: source, Life: program.Static, Addresses: mustSet(many(100)...)}
-	wide := program.Set{ID: "wide-ones", Key: source, Life: program.Static, Addresses: mustSet(append(many(100), "198.51.100.0/24")...)}
+	hosts := program.Set{ID: "few", Key: source, Life: program.Static, Addresses: addrset.MustParse(many(100)...)}
+	wide := program.Set{ID: "wide-ones", Key: source, Life: program.Static, Addresses: addrset.MustParse(append(many(100), "198.51.100.0/24")...)}
 	counted := wide
 	counted.ID, counted.Counters = "counted-ones", true
 	table := program.Set{ID: "table", Key: source, Life: program.Dynamic, Size: 65536}

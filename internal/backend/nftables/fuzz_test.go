@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
@@ -144,7 +145,7 @@ func nastyProgram(id, text, log string) *program.Program {
 	p.Counters = append(p.Counters, program.Counter{Name: id, Comment: text, Origin: program.Origin{File: text, Line: 1, Text: text}})
 	p.Sets = append(p.Sets,
 		program.Set{ID: id, Key: []program.Field{program.Source}, Life: program.Dynamic, Size: 16, Timeout: 1000},
-		program.Set{ID: "named " + id, Key: []program.Field{program.Source}, Life: program.Living, Addresses: mustSet("192.0.2.1"), Origin: program.Origin{File: text, Line: 2, Text: text}},
+		program.Set{ID: "named " + id, Key: []program.Field{program.Source}, Life: program.Living, Addresses: addrset.MustParse("192.0.2.1"), Origin: program.Origin{File: text, Line: 2, Text: text}},
 	)
 	p.Notes = []program.Note{{Text: text}}
 	p.Sets = uniqueSets(p.Sets)

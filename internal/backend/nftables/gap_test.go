@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
@@ -53,7 +54,7 @@ func TestNoGap(t *testing.T) {
 			Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: byDefault, Chain: "input"}},
 			Chains: []program.Chain{{Name: "input", Rules: rules}},
 			Sets: []program.Set{
-				{ID: "known", Key: []program.Field{program.Source}, Life: program.Static, Addresses: mustSet("192.0.2.0/25", "198.51.100.0-198.51.100.77")},
+				{ID: "known", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.MustParse("192.0.2.0/25", "198.51.100.0-198.51.100.77")},
 			},
 		})
 	}

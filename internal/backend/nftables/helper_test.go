@@ -9,22 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/backend"
-	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
-
-func mustSet(texts ...string) addrset.Set {
-	var b addrset.Builder
-	for _, text := range texts {
-		r, err := addrset.ParseRange(text)
-		if err != nil {
-			panic(err)
-		}
-		b.AddRange(r)
-	}
-	return b.Set()
-}
 
 // everything is a kernel that lacks nothing but flowtables.
 var everything = backend.Capabilities{

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -18,7 +19,7 @@ func TestKnown(t *testing.T) {
 			Chains: []program.Chain{{Name: chain, Rules: []program.Rule{
 				{Match: conditions{setOn(program.Source, "some")}, Actions: actions{program.Count{Counter: counter}, program.Drop}},
 			}}},
-			Sets:     []program.Set{{ID: "some", Key: []program.Field{program.Source}, Life: program.Living, Addresses: mustSet("192.0.2.1")}},
+			Sets:     []program.Set{{ID: "some", Key: []program.Field{program.Source}, Life: program.Living, Addresses: addrset.MustParse("192.0.2.1")}},
 			Counters: []program.Counter{{Name: counter}},
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testgolden"
 	"sluice/internal/program"
 )
@@ -11,7 +12,7 @@ import (
 // TestLayoutGolden holds the text of one layout of each kind: a set that has
 // whole, empty and mixed blocks at each step.
 func TestLayoutGolden(t *testing.T) {
-	set := mustSet(
+	set := addrset.MustParse(
 		"9.0.0.0/15",
 		"10.1.0.0/16", "10.2.0.0/17", "10.3.4.0-10.3.5.77", "10.3.9.0/24",
 		"11.196.0.0-11.199.255.255", "11.201.0.0/16", "11.202.0.0-11.202.9.255", "11.202.11.0-11.202.255.255",

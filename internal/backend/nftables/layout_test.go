@@ -109,7 +109,7 @@ func TestReloadKeepsOtherBlocks(t *testing.T) {
 		b.AddRange(addrset.Range{From: position{prefix, 0}.address(4), To: endOf(prefix, 24).address(4)})
 	}
 	before := b.Set()
-	change := mustSet("77.7.7.0/24")
+	change := addrset.MustParse("77.7.7.0/24")
 	after := before.Union(change)
 	if before.ContainsSet(change) {
 		after = before.Difference(change)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
@@ -25,7 +26,7 @@ func TestLivingSetIsNeverMissed(t *testing.T) {
 			Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
 				{Match: conditions{setOn(program.Source, "banned")}, Actions: actions{program.Drop}},
 			}}},
-			Sets: []program.Set{{ID: "banned", Key: []program.Field{program.Source}, Life: program.Living, Addresses: mustSet(addresses...)}},
+			Sets: []program.Set{{ID: "banned", Key: []program.Field{program.Source}, Life: program.Living, Addresses: addrset.MustParse(addresses...)}},
 		})
 	}
 	exact, wide := banning("192.0.2.2"), banning("192.0.2.2/31")

@@ -27,13 +27,13 @@ func TestReloadSendsWhatChanged(t *testing.T) {
 			Sets: []program.Set{
 				{ID: "banned", Key: []program.Field{program.Source}, Life: program.Living, Counters: true, Addresses: banned},
 				{ID: "served", Key: []program.Field{program.Source}, Life: program.Static, Addresses: served},
-				{ID: "office", Key: []program.Field{program.Source}, Life: program.Static, Addresses: mustSet("203.0.113.0/24", "2001:db8:77::/48")},
+				{ID: "office", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.MustParse("203.0.113.0/24", "2001:db8:77::/48")},
 			},
 		})
 	}
-	large := mustSet(manyPrefixes(1000)...)
-	one := policy(large, mustSet("192.0.2.1", "192.0.2.3"))
-	other := policy(large.Union(mustSet("198.51.100.0/24")), mustSet("192.0.2.3", "192.0.2.5"))
+	large := addrset.MustParse(manyPrefixes(1000)...)
+	one := policy(large, addrset.MustParse("192.0.2.1", "192.0.2.3"))
+	other := policy(large.Union(addrset.MustParse("198.51.100.0/24")), addrset.MustParse("192.0.2.3", "192.0.2.5"))
 	host.load(t, New(), one)
 	host.Nft("delete element inet sluice banned_v4_counted { 192.0.2.3 }\nadd element inet sluice banned_v4_counted { 192.0.2.3 counter packets 3 bytes 300 }\n")
 	for _, contents := range []bool{false, true} {

@@ -15,7 +15,7 @@ import (
 // twoPolicies are two programs that differ in everything that steps are about.
 func twoPolicies(t *testing.T) (one, other *artifact) {
 	t.Helper()
-	office := mustSet("203.0.113.0/24", "203.0.114.7", "2001:db8:77::/48")
+	office := addrset.MustParse("203.0.113.0/24", "203.0.114.7", "2001:db8:77::/48")
 	base := func(hookDefault program.Verdict, banned, served addrset.Set, ports []program.NumberRange) *program.Program {
 		return &program.Program{
 			Owner: "sluice",
@@ -35,8 +35,8 @@ func twoPolicies(t *testing.T) (one, other *artifact) {
 			},
 		}
 	}
-	a := base(program.Drop, mustSet("192.0.2.1", "192.0.2.3", "198.51.100.0/25"), office, exactly(80))
-	b := base(program.Accept, mustSet("192.0.2.1", "192.0.2.5", "198.51.100.0/25", "2001:db8:bad::/48"), mustSet("203.0.113.0/25", "2001:db8:78::/48", "192.0.2.128"), exactly(80, 443))
+	a := base(program.Drop, addrset.MustParse("192.0.2.1", "192.0.2.3", "198.51.100.0/25"), office, exactly(80))
+	b := base(program.Accept, addrset.MustParse("192.0.2.1", "192.0.2.5", "198.51.100.0/25", "2001:db8:bad::/48"), addrset.MustParse("203.0.113.0/25", "2001:db8:78::/48", "192.0.2.128"), exactly(80, 443))
 	b.Hooks = append(b.Hooks, program.Hook{Kind: program.Output, Phase: program.Filter, Default: program.Drop, Chain: "output"})
 	b.Chains = append(b.Chains, program.Chain{Name: "output", Rules: []program.Rule{{Actions: actions{program.Accept}}}})
 	return mustLower(t, a), mustLower(t, b)
@@ -210,7 +210,7 @@ func TestCountersGoOn(t *testing.T) {
 	}
 	// Now with another prefix beside it: the set is replaced.
 	wider := *setByName(t, &changed, newNet)
-	wider.Elements = Elements{Ranges: mustSet("198.51.100.0/25", "192.0.2.64/26").Ranges()}
+	wider.Elements = Elements{Ranges: addrset.MustParse("198.51.100.0/25", "192.0.2.64/26").Ranges()}
 	wider.Name = "banned_net4_" + wider.hash()
 	var text strings.Builder
 	st := &stepper{want: &Tree{Table: "sluice", Sets: []*Set{&wider}}, have: s, used: map[string]bool{}}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
@@ -22,7 +23,7 @@ func translatingProgram(of ...int) *program.Program {
 			{Kind: program.Forward, Phase: program.Filter, Default: program.Accept, Chain: "forward"},
 		},
 		Sets: []program.Set{
-			{ID: "office", Key: []program.Field{program.Source}, Life: program.Static, Addresses: mustSet("192.0.2.0/24", "2001:db8:c::/64")},
+			{ID: "office", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.MustParse("192.0.2.0/24", "2001:db8:c::/64")},
 			{
 				ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed,
 				Follow: &program.Following{}, Elements: []program.Element{{Parts: []program.Value{{Name: "wan0"}}}},
@@ -195,7 +196,7 @@ func TestTogether(t *testing.T) {
 	limited := translatingProgram(4)
 	limited.Chains[0].Rules[0].Actions = slices.Insert(limited.Chains[0].Rules[0].Actions, 0, program.Action(program.Limit{Name: "some", Rate: program.Rate{Packets: 5, Per: 1000}}))
 	large := translatingProgram(4)
-	large.Sets[0].Addresses = mustSet(manyPrefixes(small + 1)...)
+	large.Sets[0].Addresses = addrset.MustParse(manyPrefixes(small + 1)...)
 	for name, p := range map[string]*program.Program{"a limit": limited, "a large set that others ask too": large} {
 		t.Run(name, func(t *testing.T) {
 			wantTables(t, mustLower(t, p).Tree.families(), "inet")

@@ -90,7 +90,7 @@ func TestWriteRanges(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if err := Of(mustRange(t, "192.0.2.1")).WriteRanges(failing{broken}); !errors.Is(err, broken) {
+	if err := Of(MustParseRange("192.0.2.1")).WriteRanges(failing{broken}); !errors.Is(err, broken) {
 		t.Errorf("what cannot be written: %v", err)
 	}
 }

@@ -159,6 +159,15 @@ func ParseRange(s string) (Range, error) {
 	return Range{from, to}, nil
 }
 
+// MustParseRange is ParseRange of a text that is known to be right; it panics where it is not.
+func MustParseRange(s string) Range {
+	r, err := ParseRange(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 func parsePrefix(s, addr, length string) (Range, error) {
 	a, err := parseAddr(s, addr)
 	if err != nil {

@@ -42,6 +42,16 @@ func FromPrefixes(p ...netip.Prefix) Set {
 	return b.Set()
 }
 
+// MustParse returns the set of addresses, prefixes and ranges that are known to be right; it
+// panics where one is not.
+func MustParse(texts ...string) Set {
+	var b Builder
+	for _, text := range texts {
+		b.AddRange(MustParseRange(text))
+	}
+	return b.Set()
+}
+
 // All returns every address of both families.
 func All() Set { return Set{}.Complement() }
 

@@ -321,29 +321,20 @@ func BenchmarkMillion(b *testing.B) {
 // TestBuilderLeavesSetsAlone: a set that was added keeps its own addresses,
 // whatever comes to the builder after it.
 func TestBuilderLeavesSetsAlone(t *testing.T) {
-	first := Of(mustRange(t, "192.0.2.8-192.0.2.9"), mustRange(t, "2001:db8::/64"))
+	first := Of(MustParseRange("192.0.2.8-192.0.2.9"), MustParseRange("2001:db8::/64"))
 	want := first.String()
 	var b Builder
 	b.AddSet(first)
 	b.Set()
 	b.Add4(0xc0000200, 0xc0000207) // 192.0.2.0-192.0.2.7, which joins
 	b.Add6(0x20010db800000001, 0, 0x20010db800000001, ^uint64(0))
-	b.AddSet(Of(mustRange(t, "192.0.2.10")))
+	b.AddSet(Of(MustParseRange("192.0.2.10")))
 	if got := b.Set().String(); got != "192.0.2.0-192.0.2.10, 2001:db8::/63" {
 		t.Errorf("the builder holds %s", got)
 	}
 	if got := first.String(); got != want {
 		t.Errorf("the set became %s, it was %s", got, want)
 	}
-}
-
-func mustRange(t *testing.T, text string) Range {
-	t.Helper()
-	r, err := ParseRange(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 func TestFind(t *testing.T) {

@@ -36,11 +36,7 @@ func commandBans(p *program.Program, never string) {
 func ranges(text string) []addrset.Range {
 	var out []addrset.Range
 	for _, word := range strings.Fields(text) {
-		r, err := addrset.ParseRange(word)
-		if err != nil {
-			panic(err)
-		}
-		out = append(out, r)
+		out = append(out, addrset.MustParseRange(word))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
 	"sluice/internal/language/bans"
+	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
 )
@@ -21,27 +22,6 @@ type spared struct {
 	peers []host.SSHClient // who is logged in over ssh, or may be, unless it is forced
 	asker netip.Addr       // of them, who calls
 	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
-}
-
-// fixed is what no ban ever hits, whatever the policy says: backend.BanStore.Never
-// has it beside what never-ban names.
-var fixed = []struct {
-	what string
-	of   addrset.Set
-}{
-	{"a loopback address", prefixSet("127.0.0.0/8", "::1/128")},
-	{"a link-local address", prefixSet("169.254.0.0/16", "fe80::/10")},
-	{"a multicast address", prefixSet("224.0.0.0/4", "ff00::/8")},
-	{"the unspecified address", prefixSet("0.0.0.0/32", "::/128")},
-	{"the broadcast address", prefixSet("255.255.255.255/32")},
-}
-
-func prefixSet(texts ...string) addrset.Set {
-	var b addrset.Builder
-	for _, text := range texts {
-		b.AddPrefix(netip.MustParsePrefix(text))
-	}
-	return b.Set()
 }
 
 // A range as wide as a prefix of these lengths is a large part of the internet.
@@ -167,9 +147,9 @@ func (s *spared) why(b bans.Ban) error {
 
 // reason is what spares all of a set.
 func (s *spared) reason(all addrset.Set) string {
-	for _, f := range fixed {
-		if f.of.ContainsSet(all) {
-			return f.what
+	for _, n := range policy.NeverBannedAs {
+		if n.Addresses.ContainsSet(all) {
+			return n.Name
 		}
 	}
 	return "never-ban of the policy exempts it"

@@ -16,11 +16,6 @@ func holdOf(what string, of time.Duration) Hold {
 	return Hold{Living{ID: "ban " + what, Kind: "ban", What: what, Hosts: "role=web", Reason: "ssh"}, of}
 }
 
-func rangeOf(t testing.TB, text string) addrset.Range {
-	t.Helper()
-	return good[addrset.Range](t)(addrset.ParseRange(text))
-}
-
 // whats are what entries are about, sorted.
 func whats(entries []Living) string {
 	var all []string
@@ -91,9 +86,9 @@ func TestLiving(t *testing.T) {
 			"203.0.113.7": "203.0.113.7", "203.0.113.0/24": "203.0.113.0-203.0.113.9 203.0.113.7", "203.0.113.8/29": "", "0.0.0.0/0": "203.0.113.0-203.0.113.9 203.0.113.7",
 			"::/0": "2001:db8::/48", "2001:db8::/49": "", "198.51.100.0/24": "",
 		} {
-			same(t, within, whats(good[[][]Living](t)(s.Within(ctx, "ban", rangeOf(t, within)))[0]), want)
+			same(t, within, whats(good[[][]Living](t)(s.Within(ctx, "ban", addrset.MustParseRange(within)))[0]), want)
 		}
-		same(t, "allows", len(good[[][]Living](t)(s.Within(ctx, "allow", rangeOf(t, "0.0.0.0/0")))[0]), 0)
+		same(t, "allows", len(good[[][]Living](t)(s.Within(ctx, "allow", addrset.MustParseRange("0.0.0.0/0")))[0]), 0)
 
 		same(t, "one", good[Living](t)(s.Held(ctx, "ban", longer[0].ID)), longer[0])
 		for _, id := range []string{"ban 198.51.100.1", "nothing"} {

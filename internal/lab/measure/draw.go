@@ -19,14 +19,8 @@ const Sources = 1 << 16
 // (martian sources in net/ipv4/route.c, ip6_rcv_core in net/ipv6/ip6_input.c), and
 // the lab's own networks.
 var unusable = sync.OnceValue(func() addrset.Set {
-	var b addrset.Builder
-	for _, p := range []string{
-		"0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "198.51.100.0/24",
-		"::/8", "fe80::/10", "ff00::/8", "2001:db8:0:1::/64",
-	} {
-		b.AddPrefix(netip.MustParsePrefix(p))
-	}
-	return b.Set()
+	return addrset.MustParse("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "198.51.100.0/24",
+		"::/8", "fe80::/10", "ff00::/8", "2001:db8:0:1::/64")
 })
 
 // Usable is the set without the sources that no lab's rules would see.

@@ -12,12 +12,6 @@ import (
 	"sluice/internal/language/resolve"
 )
 
-// neverBanned is what no ban reaches, whatever the policy says.
-var neverBanned = []string{
-	"127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/32", "224.0.0.0/4", "255.255.255.255/32",
-	"::1/128", "fe80::/10", "::/128", "ff00::/8",
-}
-
 // FromPolicy says what a policy means.
 func FromPolicy(r *resolve.Resolved) Meaning {
 	c := &reader{Resolved: r}
@@ -66,9 +60,7 @@ func (c *reader) bans() {
 		never = never.Union(c.addresses(&c.Policy.NeverBan[i]))
 	}
 	var own addrset.Builder
-	for _, p := range neverBanned {
-		own.AddPrefix(netip.MustParsePrefix(p))
-	}
+	own.AddSet(policy.NeverBanned)
 	for _, p := range c.Facts.Local {
 		own.AddPrefix(p.Masked())
 	}

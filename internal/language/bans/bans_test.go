@@ -20,17 +20,8 @@ import (
 
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
-func what(t *testing.T, text string) addrset.Range {
-	t.Helper()
-	r, err := addrset.ParseRange(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func ban(t *testing.T, text string, until time.Time, reason string) bans.Ban {
-	return bans.Ban{What: what(t, text), Since: start, Until: until, By: bans.Author{User: "ada", From: "192.0.2.99"}, Reason: reason}
+	return bans.Ban{What: addrset.MustParseRange(text), Since: start, Until: until, By: bans.Author{User: "ada", From: "192.0.2.99"}, Reason: reason}
 }
 
 func read(t *testing.T, j bans.Journal) *bans.List {
@@ -260,9 +251,9 @@ func TestReadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []bans.Named{
-		{What: what(t, "203.0.113.7"), Reason: "ssh: too many tries [31m"},
-		{What: what(t, "2001:db8::/48")},
-		{What: what(t, "203.0.113.1-203.0.113.3")},
+		{What: addrset.MustParseRange("203.0.113.7"), Reason: "ssh: too many tries [31m"},
+		{What: addrset.MustParseRange("2001:db8::/48")},
+		{What: addrset.MustParseRange("203.0.113.1-203.0.113.3")},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
@@ -272,8 +263,8 @@ func TestReadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = []bans.Named{
-		{What: what(t, "203.0.113.7"), For: 90 * time.Minute, Reason: "ssh: too many"},
-		{What: what(t, "2001:db8::1"), For: bans.Longest},
+		{What: addrset.MustParseRange("203.0.113.7"), For: 90 * time.Minute, Reason: "ssh: too many"},
+		{What: addrset.MustParseRange("2001:db8::1"), For: bans.Longest},
 		{Country: "DE", Reason: "for"},
 		{Country: "NO", Reason: "for no reason"},
 	}

@@ -50,7 +50,7 @@ func TestPast(t *testing.T) {
 	banned := func(minute, until int, reason string, list ...string) bans.Entry {
 		var of []bans.Ban
 		for _, text := range list {
-			b := bans.Ban{What: what(t, text), Since: at(minute), Reason: reason}
+			b := bans.Ban{What: addrset.MustParseRange(text), Since: at(minute), Reason: reason}
 			if until > 0 {
 				b.Until = at(until)
 			}
@@ -127,7 +127,7 @@ func TestCountries(t *testing.T) {
 	country := func(code, has string, since, until int) bans.Ban {
 		var of []addrset.Range
 		for word := range strings.FieldsSeq(has) {
-			of = append(of, what(t, word))
+			of = append(of, addrset.MustParseRange(word))
 		}
 		b := bans.Ban{Country: &bans.Country{Code: code, Data: start, Set: addrset.Of(of...)}, Since: at(since), By: bans.Author{User: "ada"}, Reason: code}
 		if until > 0 {
@@ -171,7 +171,7 @@ func TestPastIsBounded(t *testing.T) {
 	var words []string
 	for i := range bans.MostPast + 500 {
 		text := fmt.Sprintf("198.18.%d.%d", i>>8, i&255)
-		list = append(list, bans.Ban{What: what(t, text), Since: start})
+		list = append(list, bans.Ban{What: addrset.MustParseRange(text), Since: start})
 		words = append(words, text)
 	}
 	lifts := func(minute int, words []string) bans.Entry {

@@ -11,19 +11,6 @@ import (
 	"sluice/internal/base/addrset"
 )
 
-func setOf(t *testing.T, text string) addrset.Set {
-	t.Helper()
-	var b addrset.Builder
-	for word := range strings.FieldsSeq(text) {
-		r, err := addrset.ParseRange(word)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.AddRange(r)
-	}
-	return b.Set()
-}
-
 func TestSized(t *testing.T) {
 	var ninths strings.Builder // a /7 in pieces
 	for i := range 4 {
@@ -49,7 +36,7 @@ func TestSized(t *testing.T) {
 		{"fewer", hosts.String(), "198.51.100.0", "5% of the IPv4 addresses"},
 		{"fewer of a short list", "198.51.100.0 198.51.100.9", "198.51.100.0", ""},
 	} {
-		err := sized("list", setOf(t, c.old), setOf(t, c.next))
+		err := sized("list", addrset.MustParse(strings.Fields(c.old)...), addrset.MustParse(strings.Fields(c.next)...))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}

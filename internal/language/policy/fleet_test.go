@@ -65,14 +65,9 @@ func ruleTexts(p *Policy) (out []string) {
 	return out
 }
 
-func ranges(t *testing.T, texts ...string) (out []Range) {
-	t.Helper()
+func ranges(texts ...string) (out []Range) {
 	for _, text := range texts {
-		r, err := addrset.ParseRange(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, Range{Range: r})
+		out = append(out, Range{Range: addrset.MustParseRange(text)})
 	}
 	return out
 }
@@ -108,7 +103,7 @@ func TestFleet(t *testing.T) {
 	if err != nil || !slices.Equal(ruleTexts(again), want) {
 		t.Errorf("%v %v", err, ruleTexts(again))
 	}
-	view := &View{Host: "db-1", Labels: map[string]string{"role": "db", "env": "prod"}, Members: map[string][]Range{"web": ranges(t, "203.0.113.5", "2001:db8:7::5")}}
+	view := &View{Host: "db-1", Labels: map[string]string{"role": "db", "env": "prod"}, Members: map[string][]Range{"web": ranges("203.0.113.5", "2001:db8:7::5")}}
 	if p, err = (Reading{Texts: changed(nil), View: view}).Load("fleet.yaml"); err != nil || !slices.Equal(ruleTexts(p), want) || len(p.Set("web").Elements) != 2 {
 		t.Errorf("%v %v", err, ruleTexts(p))
 	}
@@ -191,7 +186,7 @@ func TestFleetErrors(t *testing.T) {
 			"db-1.yaml:6:9: 203.0.114.5 is not within set \"web\", see fleet.yaml:5:49",
 		},
 		{
-			nil, &View{Labels: map[string]string{"role": "db"}, Members: map[string][]Range{"web": ranges(t, "192.0.2.1")}},
+			nil, &View{Labels: map[string]string{"role": "db"}, Members: map[string][]Range{"web": ranges("192.0.2.1")}},
 			"fleet.yaml:5:3: 192.0.2.1 is not within set \"web\", see fleet.yaml:5:49",
 		},
 		{
@@ -433,7 +428,7 @@ func TestGuests(t *testing.T) {
 	if len(p.Groups()) != 1 || p.Fleet.Guests[0].Labels["app"] != "api" {
 		t.Errorf("%+v", p.Fleet)
 	}
-	view := &View{Host: "hv-2", Labels: map[string]string{"role": "hypervisor"}, Guests: []Guest{{Name: "a", Interface: Word{Text: "tap9"}, Addresses: ranges(t, "10.30.1.1")}}}
+	view := &View{Host: "hv-2", Labels: map[string]string{"role": "hypervisor"}, Guests: []Guest{{Name: "a", Interface: Word{Text: "tap9"}, Addresses: ranges("10.30.1.1")}}}
 	if p, err = (Reading{Texts: changed(guestTexts), View: view}).Load("fleet.yaml"); err != nil || len(p.Held) != 1 || len(p.NAT) != 1 {
 		t.Errorf("%v %+v", err, p)
 	}
@@ -446,7 +441,7 @@ func TestGuests(t *testing.T) {
 	if _, err := LoadTexts("db-1.yaml", changed(fine)); err != nil {
 		t.Error(err)
 	}
-	elsewhere := &View{Host: "hv-2", Guests: []Guest{{Name: "a", Interface: Word{Text: "eth0"}, Netns: Word{Text: "blue"}, Addresses: ranges(t, "10.30.1.1")}}}
+	elsewhere := &View{Host: "hv-2", Guests: []Guest{{Name: "a", Interface: Word{Text: "eth0"}, Netns: Word{Text: "blue"}, Addresses: ranges("10.30.1.1")}}}
 	fine["parts/60-vms.yaml"] = "version: 1\nguests: {enforce: namespace}\n"
 	if _, err := (Reading{Texts: changed(fine), View: elsewhere}).Load("fleet.yaml"); err != nil {
 		t.Error(err)

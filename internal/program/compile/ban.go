@@ -17,11 +17,6 @@ const (
 	banCommand = "ban.command"
 )
 
-// neverBanned is what no ban reaches, whatever the policy says: loopback,
-// link-local addresses, the unspecified ones (a host that asks for its
-// address), and multicast and broadcast, which are nobody's.
-var neverBanned = prefixSet("127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
-
 // bans writes down what is dropped from and to banned addresses, flows that
 // exist included. The meaning is "on input, forward and output"; the optimizer
 // moves it to the first hook that such a packet meets.
@@ -79,7 +74,7 @@ func (c *compiler) commandBans() banPart {
 		c.sets[banCommand] = true
 		c.program.Sets = append(c.program.Sets, program.Set{
 			ID: banCommand, Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true,
-			Never: c.neverBanAddresses().Union(neverBanned),
+			Never: c.neverBanAddresses().Union(policy.NeverBanned),
 		})
 	}
 	return banPart{
@@ -160,7 +155,7 @@ func (p banPart) match(f program.Field) match {
 
 // banParts gives the policy's bans, each without what is never banned.
 func (c *compiler) banParts() []banPart {
-	never, own := c.neverBanAddresses().Union(neverBanned), addrset.Set{}
+	never, own := c.neverBanAddresses().Union(policy.NeverBanned), addrset.Set{}
 	notOwn := c.Facts.Known
 	if notOwn {
 		own, _ = c.Facts.Addresses()
@@ -227,7 +222,7 @@ func (c *compiler) whoAddresses(w *policy.Who) addrset.Set {
 // for 64 bits of an IPv6 address, so that one link-local source would be all
 // neighbours.
 func (c *compiler) neverBan() string {
-	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned), program.Origin{})
+	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(policy.NeverBanned), program.Origin{})
 }
 
 // exempt gives the id of the set of those whom no ban by a limit hits at the moment,

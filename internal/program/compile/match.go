@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"net/netip"
-
 	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
@@ -47,14 +45,6 @@ func inSet(f program.Field, id string) program.Condition {
 
 func addresses(f program.Field, s addrset.Set) program.Condition {
 	return program.Condition{Field: f, Addresses: s.Ranges()}
-}
-
-func prefixSet(p ...string) addrset.Set {
-	var b addrset.Builder
-	for _, s := range p {
-		b.AddPrefix(netip.MustParsePrefix(s))
-	}
-	return b.Set()
 }
 
 // TCP flags, RFC 9293 section 3.1.

@@ -148,7 +148,7 @@ func (c *compiler) neededChain() {
 		program.Rule{
 			Match: match{
 				protocol(packet.ICMPv6), numbers(program.ICMPv6Type, listenerDiscovery...),
-				addresses(program.Source, prefixSet("fe80::/10", "::/128")),
+				addresses(program.Source, addrset.MustParse("fe80::/10", "::/128")),
 			},
 			Actions: accept, Comment: "multicast listener discovery",
 		},
@@ -172,7 +172,7 @@ func (c *compiler) answers(hook policy.Hook, base string) {
 			program.Rule{
 				Stage: program.StageAnswers,
 				Match: match{
-					addresses(program.Source, prefixSet("fe80::/10")),
+					addresses(program.Source, addrset.MustParse("fe80::/10")),
 					protocol(packet.UDP), portRange(program.SourcePort, 547, 547), portRange(program.Port, 546, 546),
 				},
 				Actions: accept, Comment: "answers to the host's DHCPv6",

@@ -37,7 +37,7 @@ func (c *compiler) untrackLoopback() {
 	}
 	c.rawChains()
 	for _, prefix := range []string{"127.0.0.0/8", "::1/128"} {
-		inside := match{addresses(program.Source, prefixSet(prefix)), addresses(program.Destination, prefixSet(prefix))}
+		inside := match{addresses(program.Source, addrset.MustParse(prefix)), addresses(program.Destination, addrset.MustParse(prefix))}
 		actions := []program.Action{program.NoTrack{}, program.Accept}
 		c.append(prerouting, program.Rule{Stage: program.StageLoopback, Match: match{fromLoopback}.and(inside...), Actions: actions, Comment: "the host to itself"})
 		c.append(output, program.Rule{Stage: program.StageLoopback, Match: match{toLoopback}.and(inside...), Actions: actions, Comment: "the host to itself"})

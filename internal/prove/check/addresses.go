@@ -14,7 +14,7 @@ func ownAddresses(f host.Facts) addrset.Set {
 		return addrset.Set{}
 	}
 	own, broadcasts := f.Addresses()
-	return own.Union(broadcasts).Union(neverBanned)
+	return own.Union(broadcasts).Union(policy.NeverBanned)
 }
 
 // hostAddresses is the addresses of the host's interfaces but loopback and
@@ -26,7 +26,7 @@ func (c *checker) hostAddresses() addrset.Set {
 			b.AddAddr(p.Addr())
 		}
 	}
-	return b.Set().Difference(neverBanned)
+	return b.Set().Difference(policy.NeverBanned)
 }
 
 // localAddresses finds sides that name an address of another host where only

@@ -37,7 +37,7 @@ func (c *checker) asked() []asked {
 		return nil
 	}
 	add := func(a asked) {
-		if !neverBanned.Contains(a.address) && !c.own.Contains(a.address) {
+		if !policy.NeverBanned.Contains(a.address) && !c.own.Contains(a.address) {
 			all = append(all, a)
 		}
 	}

@@ -30,7 +30,7 @@ func (c *checker) banNetworks() {
 		for _, i := range c.facts.Interfaces {
 			for _, p := range i.Addresses {
 				network := addrset.FromPrefixes(p.Masked())
-				if p.IsSingleIP() || neverBanned.ContainsSet(network) || never.Overlaps(network) {
+				if p.IsSingleIP() || policy.NeverBanned.ContainsSet(network) || never.Overlaps(network) {
 					continue
 				}
 				if name := p.Masked().String() + " of " + i.Name; whole.ContainsSet(network) && !slices.Contains(hit, name) {

@@ -7,20 +7,8 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// neverBanned is what no ban reaches, whatever the policy says.
-var neverBanned = prefixes("127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128",
-	"224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
-
-func prefixes(texts ...string) addrset.Set {
-	var b addrset.Builder
-	for _, t := range texts {
-		b.AddPrefix(netip.MustParsePrefix(t))
-	}
-	return b.Set()
-}
-
 func (c *checker) spared() addrset.Set {
-	out := neverBanned
+	out := policy.NeverBanned
 	for i := range c.policy.NeverBan {
 		out = out.Union(c.whoAddresses(&c.policy.NeverBan[i]))
 	}
@@ -116,7 +104,7 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 			peers.AddAddr(p.Remote.Addr())
 		}
 	}
-	hit := peers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
+	hit := peers.Set().Difference(policy.NeverBanned).Difference(c.own).Intersect(addresses)
 	if !hit.IsEmpty() {
 		c.report(BanManagement, Warning, item.Pos, "add it to never-ban",
 			"the ban of %q covers %s, which is logged in over ssh now", itemText(item), few(hit))
@@ -126,7 +114,7 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 	for _, a := range c.facts.Resolvers {
 		resolvers.AddAddr(a)
 	}
-	hit = resolvers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
+	hit = resolvers.Set().Difference(policy.NeverBanned).Difference(c.own).Intersect(addresses)
 	if !hit.IsEmpty() {
 		c.report(BanResolver, Warning, item.Pos, "add it to never-ban, or use another name server",
 			"the ban of %q covers %s, a name server of this host: its answers would be dropped", itemText(item), few(hit))
@@ -138,7 +126,7 @@ func (c *checker) banOfTunnels(item policy.WhoItem, addresses addrset.Set) {
 	told := map[netip.Addr]bool{}
 	for _, o := range c.facts.OuterFlows {
 		a := o.Remote.Addr()
-		if !a.IsValid() || told[a] || !addresses.Contains(a) || neverBanned.Contains(a) || c.own.Contains(a) {
+		if !a.IsValid() || told[a] || !addresses.Contains(a) || policy.NeverBanned.Contains(a) || c.own.Contains(a) {
 			continue
 		}
 		told[a] = true

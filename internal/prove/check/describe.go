@@ -170,15 +170,15 @@ func (n interfaceNames) inWords(indices numbers) string {
 // preferred is where witnesses come from where they can: addresses that are
 // nobody's (RFC 5737, RFC 3849), then those of the internet.
 var preferred = []addrset.Set{
-	prefixes("203.0.113.7/32", "2001:db8:feed::7/128"),
-	prefixes("203.0.113.0/24", "198.51.100.0/24", "192.0.2.0/24", "2001:db8::/32"),
+	addrset.MustParse("203.0.113.7/32", "2001:db8:feed::7/128"),
+	addrset.MustParse("203.0.113.0/24", "198.51.100.0/24", "192.0.2.0/24", "2001:db8::/32"),
 	internet,
 }
 
 // internet is the unicast addresses of the internet, as far as they are given
 // out: IPv4 but 0/8, 10/8, 127/8 and what is no unicast, IPv6 as 2000::/3.
-var internet = prefixes("0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "2000::/3").
-	Difference(prefixes("0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"))
+var internet = addrset.MustParse("0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "2000::/3").
+	Difference(addrset.MustParse("0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"))
 
 func someAddress(s addrset.Set) netip.Addr {
 	for _, p := range preferred {

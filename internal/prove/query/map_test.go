@@ -47,7 +47,7 @@ func TestMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := addrset.Of(rangeOf("198.51.100.1"), rangeOf("2001:db8::1"), rangeOf("10.20.0.1"))
+	own := addrset.Of(addrset.MustParseRange("198.51.100.1"), addrset.MustParseRange("2001:db8::1"), addrset.MustParseRange("10.20.0.1"))
 	office := []string{"AU", "JP"} // as the data place addresses for documentation
 	for _, asked := range []struct {
 		service        string
@@ -75,7 +75,7 @@ func TestMap(t *testing.T) {
 					allowed = set
 				}
 			case asked.office && slices.Contains(office, p.Country):
-				want, allowed = Partly, set.Intersect(addrset.Of(rangeOf("203.0.113.0/24"), rangeOf("2001:db8:77::/48")))
+				want, allowed = Partly, set.Intersect(addrset.Of(addrset.MustParseRange("203.0.113.0/24"), addrset.MustParseRange("2001:db8:77::/48")))
 			}
 			if p.State != want {
 				t.Errorf("%s from %s is %s, want %s", asked.service, p.Country, p.State, want)
@@ -102,14 +102,6 @@ func TestMap(t *testing.T) {
 	if _, err := MapOf(t.Context(), c, Words{Hook: "output"}, a); err == nil {
 		t.Error("a map of output was drawn")
 	}
-}
-
-func rangeOf(text string) addrset.Range {
-	r, err := addrset.ParseRange(text)
-	if err != nil {
-		panic(err)
-	}
-	return r
 }
 
 // Of a place that thousands of lines decide of the first ones are named.

@@ -45,18 +45,6 @@ sets:
   europe: { continents: [EU] }
 `
 
-func ranges4(texts ...string) addrset.Set {
-	var b addrset.Builder
-	for _, text := range texts {
-		r, err := addrset.ParseRange(text)
-		if err != nil {
-			panic(err)
-		}
-		b.AddRange(r)
-	}
-	return b.Set()
-}
-
 func TestNames(t *testing.T) {
 	r := resolved(t, "policy.yaml", namedPolicy)
 	n := NewNames(geo.Snapshot, r)
@@ -88,12 +76,12 @@ func TestNames(t *testing.T) {
 		{office.Only4(), "IPv4 of office (256 IPv4 addresses)"},
 		{office.Complement(), "not office (4,294,967,040 IPv4 addresses, about 2^128 of IPv6)"},
 		{office.ComplementIn(addrset.IPv4), "any IPv4 address except IPv4 of office (4,294,967,040 IPv4 addresses)"},
-		{ranges4("203.0.113.7"), "203.0.113.7 (1 IPv4 address)"},
-		{ranges4("203.0.113.7", "2001:db8::7"), "203.0.113.7 and 2001:db8::7 (1 IPv4 address, 1 of IPv6)"},
-		{ranges4("203.0.113.7").Complement(), "not 203.0.113.7 (4,294,967,295 IPv4 addresses, 2^128 of IPv6)"},
-		{ranges4("10.20.0.0/24", "2001:db8:20::/64"), "the networks of lan (256 IPv4 addresses, 2^64 of IPv6)"},
-		{ranges4("10.30.0.0/16"), "vms (65,536 IPv4 addresses)"},
-		{ranges4("10.20.0.1", "198.51.100.1", "2001:db8::1"), "this host (2 IPv4 addresses, 1 of IPv6)"},
+		{addrset.MustParse("203.0.113.7"), "203.0.113.7 (1 IPv4 address)"},
+		{addrset.MustParse("203.0.113.7", "2001:db8::7"), "203.0.113.7 and 2001:db8::7 (1 IPv4 address, 1 of IPv6)"},
+		{addrset.MustParse("203.0.113.7").Complement(), "not 203.0.113.7 (4,294,967,295 IPv4 addresses, 2^128 of IPv6)"},
+		{addrset.MustParse("10.20.0.0/24", "2001:db8:20::/64"), "the networks of lan (256 IPv4 addresses, 2^64 of IPv6)"},
+		{addrset.MustParse("10.30.0.0/16"), "vms (65,536 IPv4 addresses)"},
+		{addrset.MustParse("10.20.0.1", "198.51.100.1", "2001:db8::1"), "this host (2 IPv4 addresses, 1 of IPv6)"},
 		{office.Union(partners), "partners and office (336 IPv4 addresses, 2^80 of IPv6)"},
 		{office.Union(partners).Complement(), "anywhere except partners and office (4,294,966,960 IPv4 addresses, about 2^128 of IPv6)"},
 		{partners.Difference(banned), "partners except IPv4 of banned (76 IPv4 addresses)"},
@@ -104,7 +92,7 @@ func TestNames(t *testing.T) {
 		{countries("IT", "FR", "NO"), "FR, IT and NO"},
 		{countries("US", "CA").Complement(), "anywhere except US and CA"},
 		{europe.Union(office), "europe and office"},
-		{europe.Difference(banned).Union(partners).Difference(ranges4("192.0.2.130")), ""},
+		{europe.Difference(banned).Union(partners).Difference(addrset.MustParse("192.0.2.130")), ""},
 		{many.Set(), "40 ranges, the first 198.18.0.7 (40 IPv4 addresses in all)"},
 	} {
 		got := n.Of(test.set)
