@@ -20,7 +20,8 @@ func newInit() *cobra.Command {
 		Short: "Write a first policy from what this host listens on",
 		Long: `Writes a first policy from what this host listens on and who is logged in over ssh, to standard
 output or to a new file. Everything but ssh is commented out, with the reason next to it;
-ports that other tools publish (for containers) are listed. Nothing on the host changes.
+ports that other tools publish (for containers) are listed. What the policy drops goes to
+"sluice log", which the agent keeps. Nothing on the host changes.
 
 Without root the names of other users' programs and the rules of other tools cannot be read;
 the policy says so.

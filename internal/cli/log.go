@@ -40,7 +40,8 @@ dropped as usual and counted ("sluice status").
 
 The agent keeps the log in files of 64 MiB together, unless its file sets another size; new
 packets replace the oldest. Without the agent nothing is kept, and --follow reads from the
-kernel itself, which one program at a time can.
+kernel itself, which one program at a time can. Without "log: netlink", lines with log write to
+the kernel log (journalctl -k), and a note says so.
 ` + filesHelp + `
 
 Exit status: 0 shown, or stopped; 2 bad use, no log is kept, or it could not be read.`,

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sluice/internal/base/ring"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/kernel/nflog"
@@ -249,22 +250,44 @@ func (c chosen) seen(seen func(Logged)) func(Logged) {
 
 // noteLogging says what is to be expected of the policy that runs.
 func (h *Host) noteLogging() {
-	switch now, err := h.Lines(); {
-	case err != nil:
+	now, err := h.Lines()
+	if err != nil {
 		h.warn(wordsOf(err, h.Words)) // packets are shown without lines
-	case now.Generation == 0:
-		h.note("no policy runs")
-	case !now.Netlink:
-		h.note("the policy that runs logs nothing here: log: netlink in it does")
-	default:
-		h.note(fmt.Sprintf("reading what generation %d logs", now.Generation))
+		return
 	}
+	if text := unlogged(now); text != "" {
+		h.note(text)
+		return
+	}
+	h.note(fmt.Sprintf("reading what generation %d logs", now.Generation))
+}
+
+// unlogged says why no packet comes to the log, and what to do; "" where some do.
+func unlogged(now *apply.Lines) string {
+	const (
+		out  = "; with \"log: netlink\" in it, they and all that a default drops come here"
+		live = " (sluice drops shows drops as they happen, without a log)"
+	)
+	switch {
+	case now.Generation == 0:
+		return "no policy runs"
+	case now.Netlink:
+		return ""
+	case now.Kernel:
+		return "the running policy sends the packets of its lines with log to the kernel log (journalctl -k), not here" + out + live
+	}
+	return "the running policy logs no packet" + strings.Replace(out, "they and ", "", 1) + live
 }
 
 func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown func() <-chan struct{}, seen func(Logged)) error {
 	begin := func() (*ring.Reader, error) { return ring.Read(h.logDir(), q.Number) }
 	if q.Follow && q.Since.IsZero() {
 		begin = func() (*ring.Reader, error) { return ring.Last(h.logDir()) }
+	}
+	if !q.Follow && q.Number == 0 {
+		if now, err := h.Lines(); err == nil && unlogged(now) != "" {
+			h.note(unlogged(now))
+		}
 	}
 	in, err := begin()
 	if errors.Is(err, fs.ErrNotExist) {

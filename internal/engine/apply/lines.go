@@ -8,6 +8,7 @@ type Lines struct {
 	ByID       map[string]program.Origin // of rules
 	Counters   map[string]program.Origin // of named counters
 	Netlink    bool                      // some are logged to the netlink log group
+	Kernel     bool                      // some are logged to the kernel log
 }
 
 // Lines takes no lock.
@@ -35,8 +36,8 @@ func (h *Host) Lines() (*Lines, error) {
 				out.ByID[r.ID] = r.Origin
 			}
 			for _, a := range r.Actions {
-				if l, is := a.(program.Log); is && l.Group == program.LogGroup {
-					out.Netlink = true
+				if l, is := a.(program.Log); is {
+					out.Netlink, out.Kernel = out.Netlink || l.Group == program.LogGroup, out.Kernel || l.Group == 0
 				}
 			}
 		}

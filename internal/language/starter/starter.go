@@ -27,6 +27,7 @@ func Policy(s Situation) []byte {
 	w.line("#   sluice plan FILE                   show what it would change")
 	w.line("#   sluice apply FILE --confirm 60s    load it, and roll back unless you confirm in time")
 	w.line("version: 1")
+	w.line("log: netlink # sluice-agent.service keeps what is dropped, \"sluice log\" shows it")
 	w.zones()
 	w.sets()
 	w.input()
