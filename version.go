@@ -4,10 +4,15 @@ package sluice
 import (
 	_ "embed"
 	"strings"
+	"time"
 )
 
 //go:embed VERSION
 var version string
+
+// Released is the date of VERSION, which a release moves. It is in the man pages, and renamed words
+// are errors by it: not by the clock, since a policy is to mean the same tomorrow.
+var Released = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 // built is what scripts/version printed of the tree that make built.
 var built string

@@ -14,7 +14,7 @@ import (
 func TestVersion(t *testing.T) {
 	testnet.Require(t, testnet.Program("git"), testnet.Program("dpkg"), testnet.Program("rpm"))
 	dir := t.TempDir()
-	run := func(dir string, name string, args ...string) string {
+	run := func(dir, name string, args ...string) string {
 		t.Helper()
 		c := exec.CommandContext(t.Context(), name, args...)
 		c.Dir = dir

@@ -13,6 +13,7 @@ import (
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/config"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -60,6 +61,9 @@ Exit status: 0 stopped, 2 it could not start, or failed.`,
 			asked, _, err := agentFile(file, cmd.Flags().Changed("config"))
 			if err != nil {
 				return err
+			}
+			for _, e := range asked.OldWords {
+				warn(cmd.ErrOrStderr(), e.Pos.String()+": "+e.Message)
 			}
 			// Whom this host does not know may nothing.
 			reads, unknown := asked.Numbers(ctx, asked.MayRead)
@@ -136,7 +140,8 @@ column, the line itself and a suggestion. Users and groups that this host does n
 errors here; the agent itself only warns about them, and grants them nothing. If
 /etc/sluice/agent.yaml does not exist, the agent runs with its defaults.
 
-Exit status: 0 fine, or the agent runs with its defaults; 2 errors or bad use.`,
+Exit status: 0 fine, or the agent runs with its defaults; 1 words that are to be renamed; 2 errors
+or bad use.`,
 		Example: "  sluice agent check",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -152,6 +157,9 @@ Exit status: 0 fine, or the agent runs with its defaults; 2 errors or bad use.`,
 			_, more := c.Numbers(cmd.Context(), c.MayChange)
 			if unknown = append(unknown, more...); len(unknown) > 0 {
 				return unknown
+			}
+			if len(c.OldWords) > 0 {
+				return reportFindings(cmd, optionsOf(cmd), file, engine.Warnings(c.OldWords))
 			}
 			if optionsOf(cmd).json {
 				return command.PrintJSON(cmd.OutOrStdout(), struct {

@@ -61,7 +61,10 @@ Files: /etc/sluice/policy.yaml, /etc/sluice/guard.yaml, country data and lists i
 // from being looked at.
 func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool) ([]check.Finding, error) {
 	p, err := loadPolicy(cmd, file)
-	if err != nil || textOnly {
+	if err == nil && textOnly {
+		return engine.OldWords(p, nil), nil
+	}
+	if err != nil {
 		findings, err := engine.Findings(err)
 		withRemedies(findings)
 		return findings, err

@@ -21,8 +21,9 @@ func newFmt() *cobra.Command {
 		Short: "Write a policy in its canonical form",
 		Long: `Prints a policy file (/etc/sluice/policy.yaml unless you give FILE, standard input for -) in
 its canonical form: two spaces a level, rules as lines with words in the order of the grammar,
-addresses and codes in their shortest form. Comments and single empty lines stay. The meaning
-does not change. Included files are files of their own; name them too.
+addresses and codes in their shortest form, words that were renamed as they are called now.
+Comments and single empty lines stay. The meaning does not change. Included files are files of
+their own; name them too.
 
 With -w files are written in place, each in one step; a canonical file is not touched. With
 --check nothing is written, and the files that differ are listed. A file with errors is left as

@@ -149,13 +149,15 @@ func explanationsJSON(all []check.Explanation) []explanationJSON {
 // otherCodes are those of findings that are not about what a policy says.
 var otherCodes = map[check.Code]string{
 	engine.BadPolicy:        "an error of the text of a policy, or of a file, list or name that it is made of\n\nFix: what the finding says. \"sluice check --text\" looks at the text alone.",
+	engine.OldWord:          "a word that the language calls otherwise now\n\nFix: \"sluice fmt -w FILE\" writes the new word. The finding says when the old one becomes an error.",
 	engine.UnmetExpectation: "a line of expect that the rules do not fulfil\n\nFix: the rules, or the line. \"sluice test\" names the packets.",
 }
 
 func printExplanation(w io.Writer, o options, code string) error {
 	e, near := check.Explain(code)
 	if text, other := otherCodes[check.Code(code)]; other && !o.json {
-		fmt.Fprintf(w, "%s (error, found by check and lint)\n\n%s\n", code, text)
+		severity := choice(check.Code(code) == engine.OldWord, string(check.Warning), string(check.Error))
+		fmt.Fprintf(w, "%s (%s, found by check and lint)\n\n%s\n", code, severity, text)
 		return nil
 	}
 	if e == nil {

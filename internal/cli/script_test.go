@@ -23,11 +23,15 @@ import (
 	fleet "sluice/internal/fleet/cli"
 	lab "sluice/internal/lab/cli"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/language/source"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(renamedVariable) != "" {
+		source.Renames = renamed
+	}
 	testscript.Main(m, map[string]func(){
 		"sluice": func() {
 			quietTime = time.Hour // a busy machine is no reason for another word
@@ -63,7 +67,8 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
 	"agent", "agent_answers", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_fleet", "agent_fleet_bans", "agent_fleet_guests", "agent_fleet_labels", "agent_fleet_lists", "agent_fleet_live", "agent_fleet_machines", "agent_fleet_netns", "agent_fleet_own", "agent_fleet_questions", "agent_fleet_share", "fleet_refused", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_page", "agent_prometheus", "agent_samples", "agent_users", "ci", "crowdsec_fleet", "day", "fail2ban_fleet", // start their own
-	"log", // it reads the group itself
+	"log",           // it reads the group itself
+	"renamed_apply", // an agent's workers have no table of a test's own
 	// They look at what sync brings in, which an agent does at once.
 	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
 }

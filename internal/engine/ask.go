@@ -186,6 +186,7 @@ func (s *Subject) Test(ctx context.Context) ([]expect.Result, error) {
 const (
 	BadPolicy        check.Code = "policy"      // an error of the text, or of what it names
 	UnmetExpectation check.Code = "expectation" // an expectation that fails
+	OldWord          check.Code = "old-word"    // a word that is called otherwise now
 )
 
 // Check finds what is wrong with the policy on its host. The error is for what keeps it
@@ -194,7 +195,7 @@ func (s *Subject) Check(ctx context.Context) ([]check.Finding, error) {
 	if err := s.Resolve(ctx); err != nil {
 		return Findings(err)
 	}
-	return s.withExpectations(ctx, check.Run(s.Resolved, s.Facts))
+	return s.withExpectations(ctx, append(OldWords(s.Policy, s.Guard), check.Run(s.Resolved, s.Facts)...))
 }
 
 // Lint is Check with what could be better.
@@ -212,7 +213,7 @@ func (s *Subject) Lint(ctx context.Context) (check.Report, error) {
 		}
 	}
 	var err error
-	report.Findings, err = s.withExpectations(ctx, report.Findings)
+	report.Findings, err = s.withExpectations(ctx, append(OldWords(s.Policy, s.Guard), report.Findings...))
 	return report, err
 }
 
@@ -253,6 +254,24 @@ func (s *Subject) withExpectations(ctx context.Context, found []check.Finding) (
 		found = append(found, f)
 	}
 	return found, nil
+}
+
+// OldWords are the words of a policy and its guard, or nil, that are called otherwise now.
+func OldWords(p, guard *policy.Policy) (out []check.Finding) {
+	for _, p := range []*policy.Policy{p, guard} {
+		if p != nil {
+			out = append(out, Warnings(slices.Clone(p.OldWords).Sorted(slices.Concat([]string{p.File}, p.Includes)))...)
+		}
+	}
+	return out
+}
+
+// Warnings turns what a file warns of into findings.
+func Warnings(old policy.Errors) (out []check.Finding) {
+	for _, e := range old {
+		out = append(out, check.Finding{Code: OldWord, Severity: check.Warning, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line})
+	}
+	return out
 }
 
 // Findings turns the errors of a policy into findings; other errors stay.

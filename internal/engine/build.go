@@ -52,7 +52,7 @@ func Build(ctx context.Context, p *policy.Policy, facts host.Facts, can backend.
 		return out, err
 	}
 	if !o.Unchecked {
-		out.Findings = check.Run(resolved, facts)
+		out.Findings = append(OldWords(p, nil), check.Run(resolved, facts)...)
 		if err := check.Errors(out.Findings); err != nil {
 			return out, err
 		}

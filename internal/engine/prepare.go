@@ -178,6 +178,9 @@ func (p *preparation) gather(out *prepared) error {
 	around.ReadAttached()
 	out.warnings = append(p.brokenText(), apply.Surroundings(around, built.Program, p.Policy.Forward != nil)...)
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
+	if p.guard != nil {
+		out.warnings = append(out.warnings, warnings(Warnings(p.guard.OldWords))...)
+	}
 	for _, set := range homeless(p.Policy, p.hold) {
 		out.warnings = append(out.warnings, set+": commands added to this set, and the policy has no living set of that name: their entries are kept, but not in force")
 	}

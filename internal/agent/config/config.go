@@ -37,6 +37,7 @@ type Config struct {
 	Command    []string       // that an alert is given to; none: there is none
 	Webhook    string         // "": there is none
 	Questions  Questions
+	OldWords   source.Errors // words that are called otherwise now, each a warning
 	file       *source.File
 }
 
@@ -77,6 +78,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	var errs source.Errors
 	c := &Config{MayRead: readers, Lists: true, LogSize: 64 << 20, Questions: All}
 	c.file = source.New(name, data, dialect, &errs)
+	c.file.OldWords = &c.OldWords
 	if errs = c.file.CheckText(data); len(errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
 			c.top(doc)

@@ -8,10 +8,11 @@ import (
 
 // dialect is what the file differs in from other files.
 var dialect = &source.Dialect{
-	MaxSize: 1 << 20,
-	TooLong: "name groups in the place of users",
-	Anchors: "write it where it holds",
-	Second:  "leave the second one out",
+	MaxSize:  1 << 20,
+	TooLong:  "name groups in the place of users",
+	Anchors:  "write it where it holds",
+	Second:   "leave the second one out",
+	Language: grammar,
 }
 
 // grammar is the whole of it.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/base/nearest"
+	"sluice/internal/language/source"
 	"sluice/internal/words"
 )
 
@@ -111,6 +112,9 @@ func badUse(cmd *cobra.Command, text string) string {
 		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
 	}
 	if found := unknownFlag().FindStringSubmatch(text); found != nil {
+		if r := source.RenamedOf(cmd.CommandPath(), "", "--"+found[1]); r != nil {
+			return r.String() + "\nhint: write " + r.New
+		}
 		return text + "\nhint: " + meantFlag(cmd, found[1])
 	}
 	if found := unknownLetter().FindStringSubmatch(text); found != nil {

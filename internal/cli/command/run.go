@@ -42,6 +42,7 @@ func Run(root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer
 	root.SetIn(in)
 	root.SetOut(stdout)
 	root.SetErr(errOut)
+	renameFlags(root)
 	cmd, err := root.ExecuteC()
 	if err != nil {
 		return fail(cmd, args, err, stdout, errOut)

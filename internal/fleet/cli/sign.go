@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/fleet/bundle"
 	"sluice/internal/fleet/classes"
 	"sluice/internal/fleet/trust"
@@ -148,6 +149,7 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 			for _, b := range p.Broken {
 				warnBroken(cmd, b.File, b.Errors)
 			}
+			warnOld(cmd, engine.OldWords(p, nil))
 			w := cmd.ErrOrStderr()
 			fmt.Fprintf(w, "%s without %s each part is read by itself: errors across parts, such as a name that no part defines, show only on the first hosts of the roll-out\n", command.Paint(w, "33", "warning:"), classes.InventoryFile)
 			fmt.Fprintln(w, "hint: once hosts have enrolled, sluice-controller inventory writes it")
@@ -159,6 +161,9 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	found, wrong, err := r.errors(ctx, cmd)
+	for _, f := range found {
+		warnOld(cmd, []check.Finding{f.Finding})
+	}
 	if err != nil || wrong == nil {
 		return err
 	}
@@ -180,6 +185,16 @@ func checkFirst(ctx context.Context, cmd *cobra.Command) error {
 		warnBroken(cmd, file, refused[file])
 	}
 	return nil
+}
+
+// warnOld names the words of a fleet that are called otherwise now.
+func warnOld(cmd *cobra.Command, found []check.Finding) {
+	for _, f := range found {
+		if f.Code == engine.OldWord {
+			w := cmd.ErrOrStderr()
+			fmt.Fprintf(w, "%s %s: %s\n", command.Paint(w, "33", "warning:"), f.Pos, f.Message)
+		}
+	}
 }
 
 func warnBroken(cmd *cobra.Command, file string, errs policy.Errors) {

@@ -12,12 +12,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"sluice"
 	"sluice/internal/agent/config"
 	"sluice/internal/cli"
 	"sluice/internal/doctor"
@@ -32,10 +32,6 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
 )
-
-// manDate stands in the man pages, so that they are the same on every day that
-// they are generated; it is moved with a release.
-var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 func main() {
 	if err := generate(os.Args[1], os.Args[2:]); err != nil {
@@ -148,7 +144,7 @@ func generateMan(cmd *cobra.Command, dir string) error {
 		}
 	}
 	var page bytes.Buffer
-	header := &doc.GenManHeader{Section: "1", Source: "Sluice", Manual: "Sluice manual", Date: &manDate}
+	header := &doc.GenManHeader{Section: "1", Source: "Sluice", Manual: "Sluice manual", Date: &sluice.Released}
 	if err := doc.GenMan(cmd, header, &page); err != nil {
 		return err
 	}

@@ -219,6 +219,7 @@ func (f *file) part(n *yaml.Node, name string) {
 	fleet.Parts = append(fleet.Parts, p)
 	if p.Matches {
 		f.policy.Includes = append(f.policy.Includes, name)
+		f.policy.OldWords = append(f.policy.OldWords, own.policy.OldWords...)
 		f.file(name, data, of.stack).top(doc)
 		return
 	}
@@ -227,6 +228,7 @@ func (f *file) part(n *yaml.Node, name string) {
 		_ = own.finish()
 	}
 	if f.every {
+		f.policy.OldWords = append(f.policy.OldWords, own.policy.OldWords...)
 		at := &fleet.Parts[len(fleet.Parts)-1]
 		at.Never = own.policy.neverBanned(f.policy)
 		at.Live = slices.DeleteFunc(slices.Clone(own.policy.Sets), func(s *Set) bool { return !s.Live })

@@ -13,7 +13,7 @@ import (
 
 // Format returns a policy text in its canonical form: two blanks a level, rules
 // and lines of nat as lines of words in the order of the grammar, addresses and
-// codes in their shortest form, comments kept, at most one empty line at a
+// codes in their shortest form, old words renewed, comments kept, at most one empty line at a
 // place. Names need not be defined and version may be missing, since a part of
 // a policy may be formatted alone. Errors are of type [Errors].
 //
@@ -24,6 +24,7 @@ func Format(name string, data []byte) ([]byte, error) {
 	l := newLoader(name)
 	l.lenient = true
 	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: []string{name}}
+	f.Renews = true
 	l.files = []string{name}
 	l.policy.lines[name] = f.Lines
 	if errs := f.CheckText(data); len(errs) > 0 {

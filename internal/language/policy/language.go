@@ -34,7 +34,7 @@ var dialect = &source.Dialect{
 	TooLong: "put long lists of addresses into a file of their own and name it in a set: {file: NAME}",
 	Anchors: "a rule has to be readable on its own, and a few lines of them can expand to millions; name a set, a zone or a service instead",
 	Second:  "put it into a file of its own and include that file",
-	Instead: insteadOfKey,
+	Instead: insteadOfKey, Language: grammar,
 	Fix: func(line string) string {
 		switch {
 		case strings.Contains(line, "rules: ["):

@@ -305,6 +305,7 @@ func (l *loader) read(name string, data []byte, stack []string) {
 // file is one of the policy's files, of which stack are those on the way to it and itself.
 func (l *loader) file(name string, data []byte, stack []string) *file {
 	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: stack}
+	f.OldWords = &l.policy.OldWords
 	l.policy.lines[name] = f.Lines
 	l.policy.texts[name] = data
 	return f

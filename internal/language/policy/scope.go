@@ -271,6 +271,7 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 		own.knowsGuest(s.guest)
 	}
 	own.read(s.name, text, []string{l.policy.File})
+	l.policy.OldWords = append(l.policy.OldWords, own.policy.OldWords...)
 	sections := []struct{ ours, theirs **Section }{
 		{&l.policy.Input, &own.policy.Input}, {&l.policy.Output, &own.policy.Output}, {&l.policy.Forward, &own.policy.Forward},
 	}

@@ -34,6 +34,7 @@ type Policy struct {
 	Expect      []*Expectation
 	Fleet       *Fleet              `json:",omitzero"` // nil: of no fleet
 	Broken      []Broken            // files that it does without, or of which it has another text
+	OldWords    Errors              `json:"-"` // words that are called otherwise now, each a warning
 	scoped      []string            // files that were included with only
 	lines       map[string][]string // the text of each file, for messages
 	texts       map[string][]byte   // of each file

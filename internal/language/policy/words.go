@@ -69,7 +69,8 @@ func (f *file) tokens(n *yaml.Node) ([]token, bool) {
 			if end < 0 {
 				end = len(s) - i
 			}
-			out = append(out, token{wordToken, s[i : i+end], place(i)})
+			at := place(i)
+			out = append(out, token{wordToken, f.Word(s[i:i+end], at), at})
 			i += end
 		}
 	}

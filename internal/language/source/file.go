@@ -23,15 +23,20 @@ type Dialect struct {
 	Second  string                         // what to do with a second document
 	Fix     func(line string) string       // what fixes a line that is not YAML, or ""; may be nil
 	Instead func(shape, key string) string // what to write instead of a key that a shape does not have, or ""; may be nil
+	// Language is whose old words are taken for those of now; nil: there are none.
+	Language *Language
 }
 
 // File is one file while it is read.
 type File struct {
-	Name    string
-	Lines   []string // without line ends
-	text    string   // without byte order mark
-	dialect *Dialect
-	errs    *Errors
+	Name  string
+	Lines []string // without line ends
+	// OldWords gets a warning for each word that is called otherwise now; nil: nobody is warned.
+	OldWords *Errors
+	Renews   bool   // words that are errors by now are taken too, for who writes the new ones
+	text     string // without byte order mark
+	dialect  *Dialect
+	errs     *Errors
 	// offsets holds, for lines that are not ASCII, the byte offset of every
 	// character; made when first needed.
 	offsets map[int][]int

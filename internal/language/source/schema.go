@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,6 +81,11 @@ func (l *Language) schema(s *Shape) object {
 	var forms []object
 	if s.Text != nil {
 		forms = append(forms, s.Text.schema())
+		for _, r := range l.renamed(s) {
+			if s.Key(r.New) == nil {
+				forms = append(forms, append(object{{"const", r.Old}}, deprecated(&r)...))
+			}
+		}
 	}
 	if s.List != "" {
 		forms = append(forms, object{{"type", "array"}, {"items", reference(s.List)}})
@@ -144,7 +150,12 @@ func (l *Language) mapping(s *Shape) object {
 	for _, k := range s.Keys {
 		p := append(reference(k.Shape), member{"description", strings.ReplaceAll(k.Doc, "`", "'")})
 		properties = append(properties, member{k.Name, p})
-		if k.Required && (s != l.Shapes[0] || !l.Includes) {
+		old := l.oldNames(s, k.Name)
+		for _, r := range old {
+			properties = append(properties, member{r.Old, append(reference(k.Shape), deprecated(&r)...)})
+		}
+		// The parser asks for what has two names.
+		if k.Required && len(old) == 0 && (s != l.Shapes[0] || !l.Includes) {
 			required = append(required, k.Name)
 		}
 	}
@@ -156,8 +167,31 @@ func (l *Language) mapping(s *Shape) object {
 		var forms []object
 		for _, name := range s.OneOf {
 			forms = append(forms, object{{"required", []string{name}}})
+			for _, r := range l.oldNames(s, name) {
+				forms = append(forms, object{{"required", []string{r.Old}}})
+			}
 		}
 		out = append(out, member{"oneOf", forms})
 	}
 	return out
+}
+
+// renamed are the old words of a shape that are taken yet.
+func (l *Language) renamed(s *Shape) (out []Renamed) {
+	for _, r := range Renames {
+		if r.Of == l.Title && r.Shape == s.Name && !r.Over() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// oldNames are those of a key.
+func (l *Language) oldNames(s *Shape, key string) []Renamed {
+	return slices.DeleteFunc(l.renamed(s), func(r Renamed) bool { return r.New != key })
+}
+
+// deprecated is what editors cross out.
+func deprecated(r *Renamed) object {
+	return object{{"deprecated", true}, {"description", strings.ReplaceAll(r.String(), "\"", "'")}}
 }

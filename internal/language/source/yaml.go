@@ -43,6 +43,9 @@ func (f *File) Document() *yaml.Node {
 	if f.refuse(&first) {
 		return nil
 	}
+	if l := f.dialect.Language; l != nil && len(Renames) > 0 && len(first.Content) > 0 {
+		f.renew(first.Content[0], l.shapeOf(first.Content[0]))
+	}
 	return &first
 }
 
