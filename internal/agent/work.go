@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
+	"sluice/internal/base/view"
 	"sluice/internal/engine/apply"
 )
 
@@ -40,6 +42,9 @@ func (q *request) worked(operation string, in any) {
 		defer order.Root.Close()
 		if q.peer.UID != 0 {
 			order.Folder = policies
+			if q.may(q.peer) == read {
+				order.Reader = &view.Reader{UID: q.peer.UID, Groups: append(slices.Clone(q.peer.Groups), q.peer.GID)}
+			}
 		}
 	}
 	result, err := q.work(order, answer)

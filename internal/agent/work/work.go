@@ -40,6 +40,8 @@ type Order struct {
 	Session   *host.SSHClient `json:"session,omitempty"`
 	// Folder is the one that the caller may name files in; "" is any.
 	Folder string `json:"folder,omitempty"`
+	// Reader is the caller where he may only read: he has no file read that is closed to him.
+	Reader *view.Reader `json:"reader,omitempty"`
 	// Root is the caller's root folder, of what names files; nil is that of the process.
 	Root *os.File `json:"-"`
 	// Bounded says that the process may take no more than who is not root is given.
@@ -377,7 +379,7 @@ func (o Order) files(directory string) (*view.View, error) {
 	if same, err := theirs.Same(o.Folder); err != nil || !same {
 		return nil, errOtherFiles
 	}
-	files, err := view.In(o.Folder, directory, "agent.yaml") // which may have the secret of a webhook
+	files, err := view.In(o.Folder, directory, "agent.yaml", o.Reader) // which may have the secret of a webhook
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +33,7 @@ type View struct {
 	how  uint64 // RESOLVE_...
 	but  string // a file that is not opened
 	away error  // what is said of a name that leads out
+	by   *Reader
 
 	left atomic.Bool // such a name was asked for
 }
@@ -48,13 +51,34 @@ func (e *OutsideError) Error() string {
 	return "it is not in " + e.Folder + ", or leads out of it\n  hint: who is not root names files in there alone"
 }
 
-// In is what there is in one folder, for names from base, but for a file of a name in there.
-func In(folder, base, but string) (*View, error) {
+// Reader is who has files opened for him, and sees none that he could not open himself.
+type Reader struct {
+	UID    uint32   `json:"uid"`
+	Groups []uint32 `json:"groups"`
+}
+
+// may says whether the mode of a file lets him do something: 4 to read it, 1 to go through a folder.
+func (r *Reader) may(info fs.FileInfo, what fs.FileMode) bool {
+	of, known := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !known:
+		return false
+	case of.Uid == r.UID:
+		what <<= 6
+	case slices.Contains(r.Groups, of.Gid):
+		what <<= 3
+	}
+	return info.Mode()&what != 0
+}
+
+// In is what there is in one folder, for names from base, but for a file of a name in there, and for
+// what the reader, if there is one, may not open.
+func In(folder, base, but string, by *Reader) (*View, error) {
 	root, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &View{root: root, at: folder + "/", base: base, how: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS, away: &OutsideError{folder}, but: folder + "/" + but}, nil
+	return &View{root: root, at: folder + "/", base: base, how: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS, away: &OutsideError{folder}, but: folder + "/" + but, by: by}, nil
 }
 
 // tries is how often a name is looked up while folders of it move.
@@ -92,7 +116,7 @@ func (v *View) look(name string) (*os.File, error) {
 			err = v.away
 		}
 		at := os.NewFile(uintptr(fd), name)
-		if err == nil && !v.kept(at) {
+		if err == nil && !v.kept(at) && v.lets(at) {
 			return at, nil
 		}
 		_ = at.Close()
@@ -106,6 +130,26 @@ func (v *View) kept(at *os.File) bool {
 	is, err := at.Stat()
 	but, none := os.Stat(v.but)
 	return err == nil && none == nil && os.SameFile(is, but)
+}
+
+// lets says that the reader could open a file, by its mode and those of its folders.
+func (v *View) lets(at *os.File) bool {
+	if v.by == nil {
+		return true
+	}
+	info, err := at.Stat()
+	name, unread := os.Readlink(link(at))
+	top, unknown := os.Readlink(link(v.root))
+	if err := errors.Join(err, unread, unknown); err != nil || !v.by.may(info, 4) {
+		return false
+	}
+	for name != top && name != "/" {
+		name = filepath.Dir(name)
+		if info, err := os.Stat(name); err != nil || !v.by.may(info, 1) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *View) failed(name string, err error) error {
@@ -153,7 +197,7 @@ func (v *View) Real(name string) (string, error) {
 }
 
 // Glob is filepath.Glob, for a pattern that has something to match. That something leads
-// out is an error.
+// out, or may not be read, is an error.
 func (v *View) Glob(pattern string) ([]string, error) {
 	folders := &folders{in: v}
 	if rest, absolute := strings.CutPrefix(pattern, "/"); absolute {
@@ -179,8 +223,10 @@ type folders struct {
 func (f *folders) Open(name string) (fs.File, error) {
 	at, err := f.in.look(f.before + name)
 	if err != nil {
-		if errors.Is(err, f.in.away) {
-			f.away = fmt.Errorf("%s: %w", f.before+name, f.in.away)
+		for _, why := range []error{f.in.away, fs.ErrPermission} {
+			if errors.Is(err, why) {
+				f.away = fmt.Errorf("%s: %w", f.before+name, why)
+			}
 		}
 		return nil, err
 	}

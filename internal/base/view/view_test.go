@@ -57,7 +57,7 @@ func text(v *view.View, name string) (string, error) {
 // In one folder no name leads out of it, whatever it is made of.
 func TestIn(t *testing.T) {
 	dir := folder(t)
-	v, err := view.In(dir+"/etc", dir+"/etc/sub", "agent.yaml")
+	v, err := view.In(dir+"/etc", dir+"/etc/sub", "agent.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestGlob(t *testing.T) {
 	}
 	whole := view.Of(root, dir+"/etc")
 	defer whole.Close()
-	one, err := view.In(dir+"/etc", dir+"/etc", "agent.yaml")
+	one, err := view.In(dir+"/etc", dir+"/etc", "agent.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
