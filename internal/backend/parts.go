@@ -28,7 +28,7 @@ func Join(parts ...[]byte) []byte {
 }
 
 // ErrParts says that Join did not make it.
-var ErrParts = errors.New("it is not made of parts, or damaged")
+var ErrParts = errors.New("it has no parts, or is damaged")
 
 // Split takes apart what Join made; the parts share its memory.
 func Split(data []byte) ([][]byte, error) {

@@ -118,7 +118,7 @@ func (c *checker) condition(where string, m Condition) {
 		return
 	}
 	if keys := max(1, len(m.SetKey)); keys != len(set.Key) {
-		c.fail("%s: set %s has %d keys and is asked for %d", where, m.Set, len(set.Key), keys)
+		c.fail("%s: set %s has %d keys but is looked up with %d", where, m.Set, len(set.Key), keys)
 	}
 }
 
@@ -161,9 +161,9 @@ func (c *checker) verdictMap(where string, e Effect) {
 	case set == nil:
 		c.fail("%s: no set %s", where, e.Map)
 	case !set.Verdicts:
-		c.fail("%s: set %s is no verdict map", where, e.Map)
+		c.fail("%s: set %s is not a verdict map", where, e.Map)
 	case len(e.Reads) != len(set.Key):
-		c.fail("%s: set %s has %d keys and is asked for %d", where, e.Map, len(set.Key), len(e.Reads))
+		c.fail("%s: set %s has %d keys but is looked up with %d", where, e.Map, len(set.Key), len(e.Reads))
 	}
 }
 
@@ -192,7 +192,7 @@ func (c *checker) elements(s *Set) {
 		chain := v.Calls + v.Goes
 		switch {
 		case !v.Verdict:
-			c.fail("set %s: %s is no verdict of an element", s.ID, ActionText(e.Verdict))
+			c.fail("set %s: %s is not a verdict for an element", s.ID, ActionText(e.Verdict))
 		case !v.Plain() && c.chains[chain] == nil:
 			c.fail("set %s: no chain %s", s.ID, chain)
 		}

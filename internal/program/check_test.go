@@ -66,8 +66,8 @@ func TestCheck(t *testing.T) {
 		{does(Limit{Name: "l", Rate: rate, FullCounter: "other"}), "no counter other"},
 		{does(Limit{Name: "l"}), "limit l is zero"},
 		{does(Jump{Chain: "input"}), "chain input reaches itself"},
-		{does(VerdictMap{Set: "never", Key: []Field{Source}}), "set never is no verdict map"},
-		{does(VerdictMap{Set: "map", Key: []Field{Protocol, Port}}), "set map has 1 keys and is asked for 2"},
+		{does(VerdictMap{Set: "never", Key: []Field{Source}}), "set never is not a verdict map"},
+		{does(VerdictMap{Set: "map", Key: []Field{Protocol, Port}}), "set map has 1 keys but is looked up with 2"},
 		{does(SetAdd{Set: "banned", Fields: []Field{Source, Port}}), "set banned has 1 keys and is given 2"},
 		{does(SetAdd{Set: "pairs", Key: PerSource}), "set pairs has 2 keys and is given 1"},
 		{func(p *Program) { p.Set("map").Elements[0].Verdict = Goto{Chain: "nowhere"} }, "set map: no chain nowhere"},
@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 		tests = append(tests, struct {
 			do   func(p *Program)
 			want string
-		}{func(p *Program) { p.Set("map").Elements[0].Verdict = a }, "is no verdict of an element"})
+		}{func(p *Program) { p.Set("map").Elements[0].Verdict = a }, "is not a verdict for an element"})
 	}
 	for _, test := range tests {
 		p := wellFormed()

@@ -94,7 +94,7 @@ func (*Backend) Lower(p *program.Program, _ backend.Capabilities) (backend.Artif
 func refusal(r *program.Rule) string {
 	for _, m := range r.Match {
 		if !slices.Contains(carried, m.Field) {
-			return fmt.Sprintf("nothing of a packet is called %s", m.Field)
+			return fmt.Sprintf("a packet has no field %s", m.Field)
 		}
 	}
 	for _, a := range r.Actions {

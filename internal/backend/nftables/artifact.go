@@ -141,14 +141,14 @@ func decode(data []byte) (*artifact, error) {
 }
 
 var (
-	errCutOff = errors.New("it is cut off")
-	errNone   = errors.New("a set or a chain is none")
+	errCutOff = errors.New("it is truncated")
+	errNone   = errors.New("it has an empty set or chain")
 )
 
 func decodeParts(data []byte) (*artifact, error) {
 	parts, err := backend.Split(data)
 	if err != nil || len(parts) == 0 {
-		return nil, errors.New("it is not of this version, or none")
+		return nil, errors.New("it is not an artifact of this version")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(parts[0]))
 	if err != nil {

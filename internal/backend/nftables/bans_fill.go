@@ -198,7 +198,7 @@ func (s *banStore) difference(ctx context.Context, e backend.BanEdit, now time.T
 		}
 		set, there := s.find(family, neither)
 		if !there {
-			return nil, fmt.Errorf("the policy that runs has no set for bans of IPv%d", family)
+			return nil, fmt.Errorf("the running policy has no set for bans of IPv%d", family)
 		}
 		have, err := lookUp(ctx, conn, s.inKernel(set), about)
 		if err != nil {

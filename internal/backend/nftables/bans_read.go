@@ -41,7 +41,7 @@ func dump(ctx context.Context, conn *nfset.Conn, set nfset.Set) (map[netip.Addr]
 func heldOf(set nfset.Set, e nfset.Element) (addrset.Range, heldBan, error) {
 	r, ok := e.Range()
 	if !ok {
-		return r, heldBan{}, fmt.Errorf("set %s holds what is no address", set.Name)
+		return r, heldBan{}, fmt.Errorf("set %s has an element that is not an address", set.Name)
 	}
 	return r, heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, whole: e.Timeout, packets: e.Packets, bytes: e.Bytes}, nil
 }

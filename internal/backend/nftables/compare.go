@@ -27,7 +27,7 @@ func compare(want *Tree, have *State, older *Tree) []backend.Difference {
 		return []backend.Difference{{Kind: "table", Name: "inet " + want.Table, Want: english.Plural(want.ruleCount(), "rule")}}
 	}
 	for _, family := range have.Tree.Dormant {
-		c.add("table", family+" "+want.Table, "asked by the kernel", "dormant: the kernel asks none of its chains", program.Origin{})
+		c.add("table", family+" "+want.Table, "asked by the kernel", "dormant: the kernel evaluates none of its chains", program.Origin{})
 	}
 	for _, family := range have.families() {
 		if !slices.Contains(want.families(), family) && !c.older.family(family) {
@@ -164,7 +164,7 @@ func (c *comparer) set(k, h *Set) {
 	}
 	for i, e := range h.Strange {
 		if i == listedElements {
-			c.add("element", k.title(), "", fmt.Sprintf("%d more elements that no rule made so", len(h.Strange)-i), k.Origin)
+			c.add("element", k.title(), "", fmt.Sprintf("%d more elements that no rule made", len(h.Strange)-i), k.Origin)
 			break
 		}
 		c.add("element", k.title(), e.want(), e.text(), k.Origin)
@@ -179,7 +179,7 @@ func (c *comparer) set(k, h *Set) {
 	missing.Elements, extra.Elements = elementsApart(k, h)
 	if missing.Len()+extra.Len() > listedElements {
 		c.add("set", k.title(), english.Plural(k.Len(), "element"),
-			fmt.Sprintf("%s: %d missing, %d too much", english.Plural(h.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
+			fmt.Sprintf("%s: %d missing, %d extra", english.Plural(h.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
 		return
 	}
 	for _, text := range missing.texts(nil) {

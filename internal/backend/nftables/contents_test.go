@@ -98,7 +98,7 @@ func TestDecodeAnother(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const want = "decode the artifact: it is not of this version, or none"
+	const want = "decode the artifact: it is not an artifact of this version"
 	for _, data := range [][]byte{nil, []byte("table inet sluice {}"), first.Bytes()} {
 		if _, err := decode(data); err == nil || err.Error() != want {
 			t.Errorf("of %q: %v, want %q", data, err, want)

@@ -33,7 +33,7 @@ func (c Constant) in(m *CostModel) reflect.Value {
 // Refuse says why a value cannot be meant; nil where it can.
 func (c Constant) Refuse(value float64) error {
 	if math.IsNaN(value) || value < c.Least || value > c.Most {
-		return fmt.Errorf("%s is %g %s, and has to be from %g to %g", c.Name, value, c.Unit, c.Least, c.Most)
+		return fmt.Errorf("%s is %g %s, but must be from %g to %g", c.Name, value, c.Unit, c.Least, c.Most)
 	}
 	return nil
 }

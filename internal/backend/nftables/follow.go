@@ -78,7 +78,7 @@ func (*artifact) Extension() string { return "nft" }
 // TextError says which interface's name keeps nft from reading the text.
 func (a *artifact) TextError() error {
 	if names := a.Textless(); len(names) > 0 {
-		return fmt.Errorf("the default route leaves by the interface %q, whose name nft's text cannot have", names[0])
+		return fmt.Errorf("the default route uses interface %q, whose name nft cannot express", names[0])
 	}
 	return nil
 }

@@ -289,9 +289,9 @@ func (f *foreign) lift() *Foreign {
 	var refused error
 	switch {
 	case f.asleep:
-		refused = fmt.Errorf("its table sleeps: the kernel asks none of its chains")
+		refused = fmt.Errorf("its table is dormant: the kernel evaluates none of its chains")
 	case f.out.Family == "bridge" || f.out.Family == "arp":
-		refused = fmt.Errorf("it sees frames of family %s, which no program is about", f.out.Family)
+		refused = fmt.Errorf("it sees frames of family %s, which a program cannot express", f.out.Family)
 	}
 	if refused != nil {
 		for _, c := range bases {
@@ -345,7 +345,7 @@ func foreignPhase(b *Base) (program.Phase, error) {
 	case b.Priority == 0:
 		return program.Filter, nil
 	case source && b.Priority > prioritySourceNAT:
-		return program.Behind, fmt.Errorf("it is asked behind NAT of sources, and read as if before")
+		return program.Behind, fmt.Errorf("it runs after source NAT, but is read as if it ran before")
 	}
 	return program.Behind, nil
 }

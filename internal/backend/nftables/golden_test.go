@@ -99,18 +99,18 @@ func TestRefusals(t *testing.T) {
 // and never half made.
 func TestMistakes(t *testing.T) {
 	for want, c := range map[string]construct{
-		"a port without a protocol":             {match: conditions{numbersOf(program.Port, exactly(80))}},
-		"not the name of an interface":          {match: conditions{namesOf(program.InInterface, "a\"b")}},
-		"two conditions on the protocol":        {match: conditions{protocolIs(6), protocolIs(17)}},
-		"no set nowhere":                        {match: conditions{setOn(program.Source, "nowhere")}},
-		"is not a set that the kernel fills":    {actions: actions{program.SetAdd{Set: "office"}, program.Drop}},
-		"a return behind a gate":                {actions: actions{program.Limit{Name: "l", Rate: perSecond(1, 1), Per: program.PerSource, Table: "limits"}, program.Return}},
-		"an opaque condition cannot be":         {match: conditions{{Field: program.Opaque, Text: "x", Not: true}}},
-		"not the same length":                   {kind: program.Prerouting, actions: actions{program.MapDestination{From: prefix("192.0.2.0/28"), To: prefix("10.20.1.0/29")}}},
-		"is too slow":                           {actions: actions{program.Limit{Name: "l", Rate: program.Rate{Packets: 1, Per: 30 * 86_400_000, Burst: 1}}, program.Accept}},
-		"unknown name":                          {match: conditions{namesOf(program.State, "fresh")}},
-		"a redirect to a port without":          {kind: program.Prerouting, phase: program.NAT, actions: actions{program.Redirect{Port: 80}}},
-		"nft cannot ask for the IPv6 extension": {match: conditions{numbersOf(program.Extension, exactly(50))}},
+		"a port without a protocol":           {match: conditions{numbersOf(program.Port, exactly(80))}},
+		"not the name of an interface":        {match: conditions{namesOf(program.InInterface, "a\"b")}},
+		"two conditions on the protocol":      {match: conditions{protocolIs(6), protocolIs(17)}},
+		"no set nowhere":                      {match: conditions{setOn(program.Source, "nowhere")}},
+		"is not a set that the kernel fills":  {actions: actions{program.SetAdd{Set: "office"}, program.Drop}},
+		"a return after a gate":               {actions: actions{program.Limit{Name: "l", Rate: perSecond(1, 1), Per: program.PerSource, Table: "limits"}, program.Return}},
+		"an opaque condition cannot be":       {match: conditions{{Field: program.Opaque, Text: "x", Not: true}}},
+		"not the same length":                 {kind: program.Prerouting, actions: actions{program.MapDestination{From: prefix("192.0.2.0/28"), To: prefix("10.20.1.0/29")}}},
+		"is too slow":                         {actions: actions{program.Limit{Name: "l", Rate: program.Rate{Packets: 1, Per: 30 * 86_400_000, Burst: 1}}, program.Accept}},
+		"unknown name":                        {match: conditions{namesOf(program.State, "fresh")}},
+		"a redirect to a port without":        {kind: program.Prerouting, phase: program.NAT, actions: actions{program.Redirect{Port: 80}}},
+		"nft cannot match the IPv6 extension": {match: conditions{numbersOf(program.Extension, exactly(50))}},
 	} {
 		_, err := New().Lower(c.program(), everything)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "policy.yaml:7:5") {

@@ -78,7 +78,7 @@ func (s *Set) inKernel(table string) nfset.Set {
 	}}
 }
 
-var errKeySize = errors.New("a key of another size than the set's")
+var errKeySize = errors.New("a key of the wrong size for the set")
 
 // appendKey appends the first and the last key of a tuple.
 func (s *Set) appendKey(from, to []byte, tuple string) (first, last []byte, err error) {
@@ -239,7 +239,7 @@ func verdictOf(text string) (nfset.Verdict, error) {
 	case verb == "goto" && chain != "":
 		return nfset.Verdict{Does: nfset.Goto, Chain: chain}, nil
 	}
-	return nfset.Verdict{}, fmt.Errorf("no verdict: %q", text)
+	return nfset.Verdict{}, fmt.Errorf("not a verdict: %q", text)
 }
 
 // verdictText turns verdictOf round.

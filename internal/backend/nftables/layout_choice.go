@@ -140,7 +140,7 @@ func (l *lowering) noteOverBudget(all []*largeSet) {
 		if chosen < least {
 			smaller = ", what was chosen " + text(chosen)
 		}
-		l.note(program.Origin{}, "layout: %s: %s is not enough: even one interval set for each large set takes %s%s", what, text(budget), text(least), smaller)
+		l.note(program.Origin{}, "layout: %s: %s is not enough: even one interval set for each large set needs %s%s", what, text(budget), text(least), smaller)
 	}
 	tell("memory", l.program.Layout.Memory, least.Memory, chosen.Memory, mebibytes)
 	tell("load", l.program.Layout.Load, least.Load, chosen.Load, milliseconds)

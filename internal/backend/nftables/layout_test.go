@@ -170,8 +170,8 @@ func TestBudgetThatCannotBeKept(t *testing.T) {
 	}{
 		{program.Layout{}, nil},
 		{program.Layout{Memory: 64 << 20, Load: 1_000_000_000}, nil},
-		{program.Layout{Memory: 1 << 20}, []string{"layout: memory: 1.0 MiB is not enough: even one interval set for each large set takes "}},
-		{program.Layout{Load: 1_000_000}, []string{"layout: load: 1 ms is not enough: even one interval set for each large set takes "}},
+		{program.Layout{Memory: 1 << 20}, []string{"layout: memory: 1.0 MiB is not enough: even one interval set for each large set needs "}},
+		{program.Layout{Load: 1_000_000}, []string{"layout: load: 1 ms is not enough: even one interval set for each large set needs "}},
 		{program.Layout{Memory: 1 << 20, Load: 1_000_000}, []string{"layout: memory: ", "layout: load: "}},
 	} {
 		p := dropping(sets[len(sets)-1].Addresses)

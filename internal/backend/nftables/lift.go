@@ -49,7 +49,7 @@ func (nftables) Lift(have backend.State) (*backend.Lifted, error) {
 		return nil, err
 	}
 	if s.Present && !s.Whole {
-		return nil, errors.New("the elements of sets were not all read")
+		return nil, errors.New("not all elements of the sets were read")
 	}
 	out := lift(&s.Tree)
 	for _, e := range s.Extra {
@@ -147,7 +147,7 @@ func (r *lifter) hook(c *Chain) {
 		r.refuse(c, -1, c.title(), errors.New("its devices are not known"))
 	}
 	if r.foreign == nil && h.Kind == program.Output && phase != program.Filter && phase != program.NAT && c.Base.Type != "route" && c.rewrites() {
-		r.refuse(c, -1, c.title(), fmt.Errorf("it rewrites packets of the host's own and is not of type route"))
+		r.refuse(c, -1, c.title(), fmt.Errorf("it rewrites packets of the host itself and is not of type route"))
 	}
 	r.out.Hooks = append(r.out.Hooks, h)
 }

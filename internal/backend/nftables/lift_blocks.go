@@ -14,7 +14,7 @@ import (
 // asks notes the address that is asked for, which is one in the whole layout.
 func (k *walker) asks(field program.Field) error {
 	if k.field != "" && k.field != field {
-		return errors.New("it asks for parts of both addresses")
+		return errors.New("it matches parts of both addresses")
 	}
 	k.field = field
 	return nil
@@ -94,7 +94,7 @@ func (k *walker) values(s Statement) (map[uint64]bool, error) {
 	for _, text := range texts {
 		n, ok := parseNumberValue(text)
 		if !ok || n.To-n.From > math.MaxUint16 {
-			return nil, fmt.Errorf("the value %q is no number", text)
+			return nil, fmt.Errorf("the value %q is not a number", text)
 		}
 		for v := n.From; ; v++ {
 			out[v] = true
@@ -166,7 +166,7 @@ func (k *walker) each(s Statement, in addrset.Set, verdict func(Statement, addrs
 func (k *walker) blocks(field string, in addrset.Set, give func(value uint64, block addrset.Range)) error {
 	f, p, ok := partOf(field, k.family)
 	if !ok {
-		return errors.New("a part of the header that is no part of an address")
+		return errors.New("a part of the header that is not part of an address")
 	}
 	if err := k.asks(f); err != nil {
 		return err

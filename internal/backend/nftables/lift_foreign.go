@@ -83,7 +83,7 @@ func (w *ruleLifter) prefixes(s Statement) ([]program.Condition, error) {
 	}
 	host := hostBits(complement(mask).String())
 	if host < 0 {
-		return nil, fmt.Errorf("the mask %s is no prefix", s.Mask)
+		return nil, fmt.Errorf("the mask %s is not a prefix", s.Mask)
 	}
 	var all, of addrset.Builder
 	for _, v := range s.Values {
@@ -104,7 +104,7 @@ func (w *ruleLifter) prefixes(s Statement) ([]program.Condition, error) {
 	for r := range all.Set().Each() {
 		p := netip.PrefixFrom(r.From, host)
 		if r.From != r.To || p.Masked().Addr() != r.From || r.From.BitLen() != mask.BitLen() {
-			return nil, fmt.Errorf("%s is no address under %s", r, s.Mask)
+			return nil, fmt.Errorf("%s is not an address with the mask %s", r, s.Mask)
 		}
 		of.AddPrefix(p)
 	}

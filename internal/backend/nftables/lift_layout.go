@@ -20,7 +20,7 @@ import (
 // maxWork bounds how many blocks of addresses are looked at for one tree.
 const maxWork = 16 << 20
 
-var errTooMuch = errors.New("the parts of an address that it asks for are too many to put together")
+var errTooMuch = errors.New("it matches too many parts of an address to combine")
 
 // offset says whether a statement looks at a part of the packet without a name.
 func (w *ruleLifter) offset(s Statement) bool { return strings.HasPrefix(s.Field, "@nh,") }
@@ -149,11 +149,11 @@ func allOf(family int) addrset.Set { return addrset.Set{}.ComplementIn(addrset.F
 func (w *ruleLifter) offsetCondition(s Statement) (program.Condition, error) {
 	family := w.familyKnown()
 	if family == 0 {
-		return program.Condition{}, errors.New("a part of the header of a family that is not known")
+		return program.Condition{}, errors.New("a part of the header of an unknown family")
 	}
 	field, _, ok := partOf(s.Field, family)
 	if !ok {
-		return program.Condition{}, errors.New("a part of the header that is no part of an address")
+		return program.Condition{}, errors.New("a part of the header that is not part of an address")
 	}
 	k := &walker{lifter: w.lifter, family: family, field: field}
 	in, err := k.matching(s, allOf(family))
@@ -168,17 +168,17 @@ func (w *ruleLifter) offsetCondition(s Statement) (program.Condition, error) {
 func (w *ruleLifter) layout(s Statement) ([]program.Rule, error) {
 	family := w.familyKnown()
 	if family == 0 {
-		return nil, errors.New("a part of the header of a family that is not known")
+		return nil, errors.New("a part of the header of an unknown family")
 	}
 	if len(w.actions) > 0 || w.inner || w.counts {
-		return nil, errors.New("it leads to parts of an address behind an action")
+		return nil, errors.New("it matches parts of an address after an action")
 	}
 	k := &walker{lifter: w.lifter, family: family, leaves: map[program.Action]*addrset.Builder{}}
 	if err := k.root(s); err != nil {
 		return nil, err
 	}
 	if k.field == "" {
-		return nil, errors.New("it asks for no address")
+		return nil, errors.New("it matches no address")
 	}
 	var out []program.Rule
 	for _, action := range k.sorted() {
@@ -303,7 +303,7 @@ func (k *walker) chain(name string, in addrset.Set) (back addrset.Set, err error
 				returned.AddSet(more)
 				return err
 			case v.Kind == Goto && k.jumps > 0:
-				return errors.New("it goes to another chain from where packets come back")
+				return errors.New("it goes to another chain, from which packets return")
 			case v.Kind == Goto:
 				k.leaf(program.Goto{Chain: v.Name}, hit)
 			case v.Kind == Jump && k.asksOffsets(v.Name):
@@ -313,7 +313,7 @@ func (k *walker) chain(name string, in addrset.Set) (back addrset.Set, err error
 				again.AddSet(more)
 				return err
 			default:
-				return errors.New("it jumps from between parts of an address")
+				return errors.New("it jumps between parts of an address")
 			}
 			return nil
 		}

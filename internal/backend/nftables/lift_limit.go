@@ -289,7 +289,7 @@ func (w *ruleLifter) throughGate(g *gate) ([]program.Rule, error) {
 		needed := familyCondition(g.families[0])
 		if !w.holds(needed) {
 			if len(w.actions) > 0 {
-				return nil, fmt.Errorf("it limits sources of one family behind an action")
+				return nil, fmt.Errorf("it limits sources of one family after an action")
 			}
 			if err := w.and(needed...); err != nil {
 				return nil, err

@@ -132,7 +132,7 @@ func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 	}
 	if flags, is := s.asFlags(); is {
 		if !w.about(func(n uint64) bool { return n == tcp }) {
-			return nil, errors.New("flags of a protocol that is not known")
+			return nil, errors.New("flags of an unknown protocol")
 		}
 		s = flags
 	}
@@ -170,7 +170,7 @@ func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 		return []program.Condition{addressCondition(field, b.Set(), c.Not)}, nil
 	case program.Port, program.SourcePort:
 		if strings.HasPrefix(s.Field, "th ") && !w.portsKnown() {
-			return nil, fmt.Errorf("ports of a protocol that is not known")
+			return nil, fmt.Errorf("ports of an unknown protocol")
 		}
 	}
 	var err error
@@ -264,7 +264,7 @@ func numbersAsked(s Statement) ([]program.NumberRange, error) {
 	for _, v := range s.Values {
 		n, ok := parseNumberValue(v)
 		if !ok {
-			return nil, fmt.Errorf("the value %q is no number", v)
+			return nil, fmt.Errorf("the value %q is not a number", v)
 		}
 		out = append(out, n)
 	}
@@ -416,7 +416,7 @@ func (w *ruleLifter) key(field string) ([]program.Field, error) {
 			return nil, fmt.Errorf("%s is not known", part)
 		}
 		if strings.HasPrefix(part, "th ") && !strings.Contains(field, "meta l4proto") && !w.portsKnown() {
-			return nil, fmt.Errorf("ports of a protocol that is not known")
+			return nil, fmt.Errorf("ports of an unknown protocol")
 		}
 		out = append(out, f)
 	}

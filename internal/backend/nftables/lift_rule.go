@@ -39,8 +39,8 @@ func (w *ruleLifter) made() program.Rule {
 
 var (
 	errUnknown = errors.New("what it means is not known")
-	errBehind  = errors.New("something comes behind it")
-	errReturn  = errors.New("a return behind a condition that is asked after an action")
+	errBehind  = errors.New("something follows it")
+	errReturn  = errors.New("a return after a condition that follows an action")
 )
 
 // rule lifts statements in order; a rule that does nothing becomes none.
@@ -161,7 +161,7 @@ func (w *ruleLifter) and(conditions ...program.Condition) error {
 			continue
 		}
 		if w.counts {
-			return errors.New("it is asked behind an element that counts")
+			return errors.New("it follows an element that counts")
 		}
 		w.match = append(w.match, c)
 		if s := w.out.Set(c.Set); s != nil && s.Counters && !c.Not && !s.Verdicts && s.Life == program.Static {
@@ -325,7 +325,7 @@ func (w *ruleLifter) reject(s Statement) error {
 	case "tcp reset": // implied has asked for TCP
 	case "icmpx 1", "icmp 3", "icmpv6 4":
 		if w.tcp && w.foreign == nil && w.protocolHolds(tcp) {
-			return fmt.Errorf("it answers TCP by ICMP, where a policy answers with a reset")
+			return fmt.Errorf("it answers TCP with ICMP, and a policy answers with a reset")
 		}
 	default:
 		return errUnknown

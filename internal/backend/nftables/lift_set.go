@@ -13,7 +13,7 @@ import (
 	"sluice/internal/program"
 )
 
-var errUnread = errors.New("what is in the set was not read")
+var errUnread = errors.New("the content of the set was not read")
 
 // set makes sure that a set of the kernel's is one of the program and gives its
 // id.
@@ -22,7 +22,7 @@ func (r *lifter) set(k *Set, key []program.Field) (string, error) {
 		return id, nil
 	}
 	if len(key) != len(k.Types) {
-		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, english.Plural(len(k.Types), "key"), len(key))
+		return "", fmt.Errorf("set %s has %s but is looked up with %d", k.Name, english.Plural(len(k.Types), "key"), len(key))
 	}
 	if id := k.followsAddresses(); id != "" && !r.tree.differs(k) {
 		return r.followAddresses(k, id), nil
@@ -151,7 +151,7 @@ func (r *lifter) filled(k *Set) (string, error) {
 		}
 	}
 	if s := r.out.Set(id); s != nil && (s.Size != k.Size || s.Timeout != k.Timeout) {
-		return "", fmt.Errorf("set %s has another size or time-out than that of the other family", k.Name)
+		return "", fmt.Errorf("set %s has a different size or timeout from the one of the other family", k.Name)
 	}
 	r.ids[k.Name] = id
 	if r.out.Set(id) == nil {
@@ -207,7 +207,7 @@ func valueIn(kind, text string) (program.Value, error) {
 	}
 	n, ok := parseNumberValue(text)
 	if !ok {
-		return program.Value{}, fmt.Errorf("%q is no number", text)
+		return program.Value{}, fmt.Errorf("%q is not a number", text)
 	}
 	return program.Value{Numbers: n}, nil
 }
@@ -220,7 +220,7 @@ func (r *lifter) elementVerdict(text string) (program.Action, error) {
 	}
 	switch {
 	case leads && r.asksOffsets(chain):
-		return nil, fmt.Errorf("chain %s asks for parts of an address of a family that is not known there", chain)
+		return nil, fmt.Errorf("chain %s matches parts of an address of a family that is not known there", chain)
 	case leads && verb == "jump":
 		return program.Jump{Chain: r.lead(chain)}, nil
 	case leads && verb == "goto":
@@ -331,7 +331,7 @@ func (r *lifter) sourceTable(s Statement) (string, error) {
 	if f, _ := sourceFamily(s); f != 0 {
 		return r.table(k)
 	}
-	return "", fmt.Errorf("the key of set %s is no address of the packet's", s.Set)
+	return "", fmt.Errorf("the key of set %s is not an address of the packet", s.Set)
 }
 
 func (r *lifter) table(k *Set) (string, error) {
@@ -434,7 +434,7 @@ func (w *ruleLifter) prefixAsked(field program.Field, length, bits int) (netip.P
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, errors.New("which prefix is rewritten is not said before")
+	return netip.Prefix{}, errors.New("the prefix that it rewrites is not matched before")
 }
 
 // translate lifts a translation with state.

@@ -23,8 +23,8 @@ type pass struct {
 var passes = []pass{
 	{
 		name:     "capabilities",
-		promises: "nothing asks for what this kernel lacks: it is left out with a note, or refused by rule",
-		reason:   "what is left out needs no sets and no chains",
+		promises: "nothing uses features that this kernel lacks: they are dropped with a note, or the rule is refused",
+		reason:   "what is dropped needs no sets and no chains",
 		run:      (*lowering).capabilities,
 	},
 	{
@@ -42,7 +42,7 @@ var passes = []pass{
 	{
 		name: "sets", needs: []string{"layouts"},
 		promises: "every set of the program has its parts: kernel sets of one family and one layout",
-		reason:   "a rule becomes a rule for each part that it asks",
+		reason:   "a rule becomes one rule for each part that it matches",
 		run:      (*lowering).sets,
 	},
 	{
@@ -59,8 +59,8 @@ var passes = []pass{
 	},
 	{
 		name: "families", needs: []string{"rules"},
-		promises: "where packets of one family alone come, rules do not ask for it, and none is for the other",
-		reason:   "a comparison for each rule; which sets and chains are used is known behind it",
+		promises: "where only packets of one family arrive, rules do not match it, and none is for the other",
+		reason:   "one comparison for each rule; which sets and chains are used is known afterwards",
 		run:      (*lowering).families,
 	},
 	{
@@ -71,14 +71,14 @@ var passes = []pass{
 	},
 	{
 		name: "tables", needs: []string{"unused"},
-		promises: "chains of type nat are in tables of one family, each with what it leads to and asks",
-		reason:   "what rules of NAT lead to is known only now",
+		promises: "chains of type nat are in tables of one family, each with the chains and sets that it uses",
+		reason:   "the chains that NAT rules jump to are known only now",
 		run:      (*lowering).tables,
 	},
 	{
 		name: "protocols", needs: []string{"unused"},
-		promises: "where packets of one protocol alone come, rules about its ports do not ask for it",
-		reason:   "a comparison for each rule; which chains are left and what leads there is known only now",
+		promises: "where only packets of one protocol arrive, rules about its ports do not match it",
+		reason:   "one comparison for each rule; which chains are left and what jumps there is known only now",
 		run:      (*lowering).protocols,
 	},
 }
@@ -117,7 +117,7 @@ func lowerChoosing(p *program.Program, can backend.Capabilities, costs *CostMode
 	for _, pass := range passes {
 		for _, need := range pass.needs {
 			if !slices.Contains(done, need) {
-				return nil, fmt.Errorf("pass %s of backend %s stands before %s", pass.name, Name, need)
+				return nil, fmt.Errorf("pass %s of backend %s comes before %s", pass.name, Name, need)
 			}
 		}
 		pass.run(l)
@@ -130,7 +130,7 @@ func lowerChoosing(p *program.Program, can backend.Capabilities, costs *CostMode
 		return nil, &backend.RefusedError{Backend: Name, Refusals: l.refusals}
 	}
 	if err := l.tree.check(); err != nil {
-		return nil, fmt.Errorf("backend %s made a tree that is not whole: %w", Name, err)
+		return nil, fmt.Errorf("backend %s made an incomplete tree: %w", Name, err)
 	}
 	if p.CountsOnly {
 		if err := l.tree.countsOnly(); err != nil {
@@ -194,7 +194,7 @@ func (l *lowering) chains() {
 func (l *lowering) devices(names []string) {
 	for _, d := range names {
 		if !validInterface(d) || strings.HasSuffix(d, "*") {
-			l.refuse(program.Origin{}, "", "the interface %q cannot be named in a flowtable: rename it with \"ip link set dev NAME name OTHER\", or leave accelerate out", d)
+			l.refuse(program.Origin{}, "", "the interface %q cannot be named in a flowtable: rename it with \"ip link set dev NAME name OTHER\", or remove accelerate", d)
 		}
 	}
 }

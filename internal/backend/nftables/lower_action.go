@@ -81,7 +81,7 @@ func (a *actor) withGate(head []Statement, rest []program.Action, chain func(the
 		return nil, err
 	}
 	if then.returns() {
-		return nil, fmt.Errorf("a return behind a gate")
+		return nil, fmt.Errorf("a return after a gate")
 	}
 	to, err := chain(then)
 	if err != nil {
@@ -354,7 +354,7 @@ func (a *actor) rate(r program.Rate) Rate {
 	out, exact := unitRate(r)
 	switch {
 	case out.Packets == 0:
-		a.l.refuse(a.rule.Origin, "the slowest that the kernel counts is one a week", "a rate of %d in %d ms is too slow", r.Packets, r.Per)
+		a.l.refuse(a.rule.Origin, "the slowest rate of the kernel is one a week", "a rate of %d in %d ms is too slow", r.Packets, r.Per)
 	case !exact:
 		a.l.note(a.rule.Origin, "the kernel counts in whole packets a second, minute, hour, day or week: %d in %d ms becomes %d/%s", r.Packets, r.Per, out.Packets, out.Unit)
 	}

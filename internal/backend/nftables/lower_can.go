@@ -20,7 +20,7 @@ func (l *lowering) capabilities() {
 		case backend.No:
 			l.note(program.Origin{}, "accelerate: this kernel has no flowtables (CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET); established flows take the ordinary path, with the same verdicts")
 		default:
-			l.note(program.Origin{}, "accelerate: this kernel could not be asked for flowtables; established flows take the ordinary path, with the same verdicts")
+			l.note(program.Origin{}, "accelerate: could not find out whether this kernel has flowtables; established flows take the ordinary path, with the same verdicts")
 		}
 	}
 	for i := range l.program.Chains {
@@ -65,7 +65,7 @@ func (l *lowering) require(r *program.Rule) {
 			l.lacks(backend.FIB, r.Origin, "a condition on the type of an address")
 		}
 		if c.Field == program.Status && slices.Contains(c.Names, program.Demultiplexed) {
-			l.lacks(backend.Handshakes, r.Origin, "a limit per source of connections that are complete")
+			l.lacks(backend.Handshakes, r.Origin, "a limit per source that counts completed connections")
 		}
 		if s := l.program.Set(c.Set); s != nil && s.Counters && l.can[backend.SetElementCounters] == backend.No {
 			l.note(s.Origin, "set %s: this kernel keeps no counters in sets; its elements are not counted", s.ID)

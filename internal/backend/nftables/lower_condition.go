@@ -98,7 +98,7 @@ func (m *matcher) numbers(field string, c *program.Condition, limit uint64) ways
 func before(c *program.Condition) (ways, error) {
 	merged := program.MergeNumbers(c.Numbers)
 	if len(merged) != 1 || merged[0].From != 0 || merged[0].To >= math.MaxUint32 {
-		return never, fmt.Errorf("times other than before a moment")
+		return never, fmt.Errorf("times other than an end")
 	}
 	op := "<"
 	if c.Not {
@@ -334,7 +334,7 @@ func (m *matcher) extension(c *program.Condition) (ways, error) {
 		for n := r.From; n <= r.To; n++ {
 			header := extensions[n]
 			if header == "" {
-				return never, fmt.Errorf("nft cannot ask for the IPv6 extension header %d", n)
+				return never, fmt.Errorf("nft cannot match the IPv6 extension header %d", n)
 			}
 			out = append(out, []Statement{{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"exists"}}})
 			absent = append(absent, Statement{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"missing"}})
@@ -410,7 +410,7 @@ func (m *matcher) inSet(c *program.Condition) (ways, error) {
 		keys = []program.Field{c.Field}
 	}
 	if len(keys) != len(p.set.Key) {
-		return never, fmt.Errorf("set %s has %d keys and is asked for %d", c.Set, len(p.set.Key), len(keys))
+		return never, fmt.Errorf("set %s has %d keys but is looked up with %d", c.Set, len(p.set.Key), len(keys))
 	}
 	fields := make([]string, len(keys))
 	family := 0

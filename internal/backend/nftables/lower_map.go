@@ -26,9 +26,9 @@ func (l *lowering) layoutTuples(p *parts) error {
 	rules := mapped(s)
 	switch {
 	case rules && s.Life != program.Static:
-		return fmt.Errorf("a set that stands for rules is not static")
+		return fmt.Errorf("a set that replaces rules is not static")
 	case rules && s.Counters && l.can[backend.SetElementCounters] == backend.No:
-		return fmt.Errorf("this kernel keeps no counters in sets, and the elements stand for rules with counters")
+		return fmt.Errorf("this kernel keeps no counters in sets, and the elements replace rules with counters")
 	}
 	byFamily := map[int]*Set{}
 	elements := map[int][]mapElement{}
@@ -122,7 +122,7 @@ func (l *lowering) verdictWord(v program.Action) (string, error) {
 	case e.Goes != "":
 		return "goto " + name(e.Goes), nil
 	}
-	return "", fmt.Errorf("%s is no verdict of an element", program.ActionText(v))
+	return "", fmt.Errorf("%s is not a verdict for an element", program.ActionText(v))
 }
 
 // hold puts the elements into the set in the form in which it would be read.
@@ -174,9 +174,9 @@ func (a *actor) verdictMap(action program.VerdictMap) ([]Statement, error) {
 	case p == nil:
 		return nil, fmt.Errorf("no set %s", action.Set)
 	case !p.set.Verdicts:
-		return nil, fmt.Errorf("set %s is no verdict map", action.Set)
+		return nil, fmt.Errorf("set %s is not a verdict map", action.Set)
 	case len(action.Key) != len(p.set.Key):
-		return nil, fmt.Errorf("set %s has %d keys and is asked for %d", action.Set, len(p.set.Key), len(action.Key))
+		return nil, fmt.Errorf("set %s has %d keys but is looked up with %d", action.Set, len(p.set.Key), len(action.Key))
 	}
 	m := &matcher{l: a.l, rule: a.rule, family: a.family}
 	fields := make([]string, len(action.Key))

@@ -219,7 +219,7 @@ func (m *matcher) condition(c *program.Condition) (ways, error) {
 	switch c.Field {
 	case program.Opaque:
 		if c.Not {
-			return never, fmt.Errorf("an opaque condition cannot be turned round")
+			return never, fmt.Errorf("an opaque condition cannot be negated")
 		}
 		return one(Statement{Kind: Opaque, Name: c.Text}), nil
 	case program.Family:

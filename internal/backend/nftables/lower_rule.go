@@ -139,7 +139,7 @@ func (a *actor) enter(b block, key, comment string) (Statement, error) {
 	case b.decides():
 		kind = Goto
 	case b.returns():
-		return Statement{}, fmt.Errorf("a return behind a gate")
+		return Statement{}, fmt.Errorf("a return after a gate")
 	}
 	return Statement{Kind: kind, Name: a.l.chainOf(b, key, comment, a.rule.Origin)}, nil
 }

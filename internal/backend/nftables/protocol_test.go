@@ -66,7 +66,7 @@ func TestProtocolOfChain(t *testing.T) {
 				t.Error("nft asks for TCP before a reset")
 			}
 			tree.chain("input").Rules = append(tree.chain("input").Rules, Rule{Statements: []Statement{{Kind: Goto, Name: "mine"}}})
-			if unlifted := lift(tree).Unlifted; (len(unlifted) > 0) != test.told || test.told && !strings.Contains(unlifted[0].Why, "protocol that is not known") {
+			if unlifted := lift(tree).Unlifted; (len(unlifted) > 0) != test.told || test.told && !strings.Contains(unlifted[0].Why, "an unknown protocol") {
 				t.Errorf("a rule that leads all packets there: %v", unlifted)
 			}
 		})

@@ -236,7 +236,7 @@ func objects(text []byte, listed func(kind string, in fields)) error {
 	next := func(want ...json.Token) error {
 		for _, w := range want {
 			if is, err := d.Token(); err != nil || is != w {
-				return fmt.Errorf("what nft printed: %w", cmp.Or(err, fmt.Errorf("%v where %v should be", is, w)))
+				return fmt.Errorf("what nft printed: %w", cmp.Or(err, fmt.Errorf("found %v instead of %v", is, w)))
 			}
 		}
 		return nil

@@ -50,4 +50,4 @@ func (q *Question) Begins(step int, what string) {
 }
 
 // ErrQuestion says that the question cannot be asked, and not that something failed.
-var ErrQuestion = errors.New("the loaded firewall cannot be asked about it")
+var ErrQuestion = errors.New("the loaded firewall cannot answer it")

@@ -57,7 +57,7 @@ func (c *Calibration) Unfit(now host.Machine) string {
 		{"processor", was.Processor, now.Processor},
 		{"number of processors", fmt.Sprint(was.Processors), fmt.Sprint(now.Processors)},
 		{"mitigations", was.Mitigations, now.Mitigations},
-		{"way of counting time", counting(was), counting(now)},
+		{"clock source", counting(was), counting(now)},
 	} {
 		if part.was != part.now {
 			return fmt.Sprintf("%s %s then, %s now", part.what, orUnknown(part.was), orUnknown(part.now))

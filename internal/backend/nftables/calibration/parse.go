@@ -42,7 +42,7 @@ func Parse(file string, data []byte) (*Calibration, error) {
 		return &DamagedError{file + ":" + place(data, at), fmt.Errorf(format, args...)}
 	}
 	if len(data) > mostBytes {
-		return nil, fail(0, "more than %d bytes: no calibration", mostBytes)
+		return nil, fail(0, "more than %d bytes: not a calibration", mostBytes)
 	}
 	var form struct {
 		Schema string `json:"schema"`
@@ -52,7 +52,7 @@ func Parse(file string, data []byte) (*Calibration, error) {
 	}
 	c := &Calibration{}
 	if err := json.Unmarshal(data, c); err != nil {
-		return nil, fail(offset(data, err), "no calibration: %w", err)
+		return nil, fail(offset(data, err), "not a calibration: %w", err)
 	}
 	at, err := values(data)
 	if err != nil {
@@ -62,7 +62,7 @@ func Parse(file string, data []byte) (*Calibration, error) {
 	case c.Schema != Schema:
 		return nil, fail(at["schema"], "its schema is %q, this version reads %s", c.Schema, Schema)
 	case c.Measured.Year() < 2020 || c.Measured.Year() > 2199:
-		return nil, fail(at["measured"], "measured at %s cannot be meant", c.Measured.Format("2006-01-02"))
+		return nil, fail(at["measured"], "impossible time of measurement %s", c.Measured.Format("2006-01-02"))
 	case c.Machine.Kernel == "":
 		return nil, fail(at["machine"], "it does not say on which kernel it was measured")
 	}
@@ -129,7 +129,7 @@ func values(data []byte) (map[string]int64, *badValue) {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return &badValue{d.InputOffset(), "no calibration: " + err.Error()}
+		return &badValue{d.InputOffset(), "not a calibration: " + err.Error()}
 	}
 	type level struct {
 		prefix string
@@ -142,7 +142,7 @@ func values(data []byte) (map[string]int64, *badValue) {
 		return nil, bad(err)
 	}
 	if token != json.Delim('{') {
-		return nil, &badValue{0, "no calibration: it is no object"}
+		return nil, &badValue{0, "not a calibration: it is not an object"}
 	}
 	stack = append(stack, level{})
 	for len(stack) > 0 {

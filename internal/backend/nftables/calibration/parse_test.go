@@ -85,26 +85,26 @@ func TestParseRefuses(t *testing.T) {
 		return strings.Replace(whole, old, by, 1)
 	}
 	for _, c := range []struct{ name, text, want string }{
-		{"empty", "", "c.json:1:1: no calibration: unexpected end of JSON input"},
-		{"words", "hello\n", "c.json:1:1: no calibration: invalid character"},
-		{"half", whole[:len(whole)/2], "no calibration: unexpected end of JSON input"},
-		{"two", whole + whole, "no calibration: invalid character '{' after top-level value"},
-		{"a list", "[1, 2]", "no calibration: json: cannot unmarshal array"},
-		{"nothing", "null", "c.json:1:1: no calibration: it is no object"},
+		{"empty", "", "c.json:1:1: not a calibration: unexpected end of JSON input"},
+		{"words", "hello\n", "c.json:1:1: not a calibration: invalid character"},
+		{"half", whole[:len(whole)/2], "not a calibration: unexpected end of JSON input"},
+		{"two", whole + whole, "not a calibration: invalid character '{' after top-level value"},
+		{"a list", "[1, 2]", "not a calibration: json: cannot unmarshal array"},
+		{"nothing", "null", "c.json:1:1: not a calibration: it is not an object"},
 		{"no schema", replaced(`"schema": "sluice-calibration/1"`, `"schema": ""`), `c.json:2:13: its schema is "", this version reads sluice-calibration/1`},
 		{"something else", replaced("sluice-calibration/1", "sluice-figures/1"), `its schema is "sluice-figures/1"`},
-		{"a text for a number", replaced(`"route-ns": 100`, `"route-ns": "100"`), "no calibration: json: cannot unmarshal string"},
-		{"negative", replaced(`"route-ns": 100`, `"route-ns": -1`), `:19: packet.route-ns is -1 ns, and has to be from 0.1 to 100000`},
+		{"a text for a number", replaced(`"route-ns": 100`, `"route-ns": "100"`), "not a calibration: json: cannot unmarshal string"},
+		{"negative", replaced(`"route-ns": 100`, `"route-ns": -1`), `:19: packet.route-ns is -1 ns, but must be from 0.1 to 100000`},
 		{"huge", replaced(`"route-ns": 100`, `"route-ns": 1e300`), "packet.route-ns is 1e+300 ns"},
-		{"too huge", replaced(`"route-ns": 100`, `"route-ns": 1e999`), "no calibration: "},
+		{"too huge", replaced(`"route-ns": 100`, `"route-ns": 1e999`), "not a calibration: "},
 		{"missing", replaced("      \"route-ns\": 100,\n", ""), "costs: packet.route-ns is missing"},
 		{"unknown", replaced(`"route-ns": 100`, `"route-ns": 100, "rout-ns": 1`), "costs: unknown constant packet.rout-ns"},
 		{"twice", replaced(`"route-ns": 100`, `"route-ns": 100, "route-ns": 100`), "duplicate costs.packet.route-ns"},
 		{"falls", replaced(`"of-65536-ns": 900`, `"of-65536-ns": 1`), "lookup.interval-set.of-65536-ns is 1 ns, less than lookup.interval-set.of-16384-ns (570 ns)"},
-		{"long ago", replaced("2026-11-21", "1970-01-01"), "measured at 1970-01-01 cannot be meant"},
+		{"long ago", replaced("2026-11-21", "1970-01-01"), "impossible time of measurement 1970-01-01"},
 		{"no kernel", replaced("6.12.1", ""), "it does not say on which kernel it was measured"},
 		{"bounds", replaced(`"low": 90`, `"low": 900`), "spread: packet.route-ns lies from 900 to 110"},
-		{"too long", whole + strings.Repeat(" ", mostBytes), "c.json:1:1: more than 1048576 bytes: no calibration"},
+		{"too long", whole + strings.Repeat(" ", mostBytes), "c.json:1:1: more than 1048576 bytes: not a calibration"},
 	} {
 		got, err := Parse("c.json", []byte(c.text))
 		var damaged *DamagedError
@@ -153,12 +153,12 @@ func TestUnfit(t *testing.T) {
 		t.Errorf("the same machine with other work: %s", why)
 	}
 	for what, change := range map[string]func(*host.Machine){
-		"kernel 6.12.1 then, 6.12.2 now":                              func(m *host.Machine) { m.Kernel = "6.12.2" },
-		"architecture amd64 then, arm64 now":                          func(m *host.Machine) { m.Arch = "arm64" },
-		"processor a processor then, unknown now":                     func(m *host.Machine) { m.Processor = "" },
-		"number of processors 2 then, 1 now":                          func(m *host.Machine) { m.Processors = 1 },
-		"mitigations retpolines then, IBRS now":                       func(m *host.Machine) { m.Mitigations = "IBRS" },
-		"way of counting time by the clock then, in instructions now": func(m *host.Machine) { m.Counted = true },
+		"kernel 6.12.1 then, 6.12.2 now":                      func(m *host.Machine) { m.Kernel = "6.12.2" },
+		"architecture amd64 then, arm64 now":                  func(m *host.Machine) { m.Arch = "arm64" },
+		"processor a processor then, unknown now":             func(m *host.Machine) { m.Processor = "" },
+		"number of processors 2 then, 1 now":                  func(m *host.Machine) { m.Processors = 1 },
+		"mitigations retpolines then, IBRS now":               func(m *host.Machine) { m.Mitigations = "IBRS" },
+		"clock source by the clock then, in instructions now": func(m *host.Machine) { m.Counted = true },
 	} {
 		now := c.Machine
 		change(&now)

@@ -55,7 +55,7 @@ func Ask(ctx context.Context, q trace.Question, own ...string) (*trace.Result, e
 	}
 	r, err := ask(ctx, q, c, texts, own)
 	if r != nil && known {
-		r.Notes = append(r.Notes, fmt.Sprintf("the connection table of this host has the flow of this packet, which was asked about as one of no flow: %s established asks about it as it is", q.Name("state")))
+		r.Notes = append(r.Notes, fmt.Sprintf("the packet belongs to a connection that this host tracks, but the question is about a new one: use %s established", q.Name("state")))
 	}
 	return r, errors.Join(err, c.Close())
 }
@@ -130,7 +130,7 @@ func (x *experiment) open() (err error) {
 		}
 	}
 	if x.port == nil && name != "" {
-		return refuse("ask for another one", "a packet that arrives by %s, which carries none", name)
+		return refuse("use another one", "a packet that arrives by %s, which carries none", name)
 	}
 	if x.listener, err = nftrace.Listen(); err == nil {
 		x.tap, err = wire.OpenTap()
@@ -267,7 +267,7 @@ func (x *experiment) gather(ctx context.Context) error {
 			}
 		}
 	}
-	return fmt.Errorf("the copy of the network namespace did not take a packet by %s within %v", x.device.Name, patience)
+	return fmt.Errorf("the copy of the network namespace accepted no packet on %s within %v", x.device.Name, patience)
 }
 
 // gatherAll reads events until no more come.

@@ -228,7 +228,7 @@ func TestAskOtherPackets(t *testing.T) {
 		{"output of IPv6", packet.Out, with(out, func(p *packet.Packet) { p.Source, p.Destination = own6, inner6 }), "drop output new policy.yaml:32 drop dns|"},
 		{"no route", packet.Out, with(out, func(p *packet.Packet) { p.Destination = netip.MustParseAddr("203.0.113.1") }), "lost output  |no route leads to 203.0.113.1"},
 		{"not routed", packet.In, with(in, func(p *packet.Packet) { p.Destination = netip.MustParseAddr("203.0.113.1") }), "lost input new |ICMP network unreachable, no route leads to 203.0.113.1"},
-		{"a fragment", packet.In, with(in, func(p *packet.Packet) { p.Fragment = true }), "lost input  |connection tracking keeps a fragment until the others are there: rules see whole packets"},
+		{"a fragment", packet.In, with(in, func(p *packet.Packet) { p.Fragment = true }), "lost input  |connection tracking holds a fragment until the others arrive: rules see whole packets"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := l.must(t, c.way, c.p)

@@ -232,7 +232,7 @@ func TestBridge(t *testing.T) {
 	if r := l.must(t, packet.In, syn("br0", client, own, 22)); r.Verdict != trace.Allow {
 		t.Errorf("by the bridge: %+v", r)
 	}
-	if _, err := l.ask(t, packet.In, syn("port0", client, own, 22)); err == nil || !strings.Contains(err.Error(), "port0 is a part of br0") {
+	if _, err := l.ask(t, packet.In, syn("port0", client, own, 22)); err == nil || !strings.Contains(err.Error(), "port0 belongs to br0") {
 		t.Errorf("by its port: %v", err)
 	}
 }

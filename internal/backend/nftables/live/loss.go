@@ -20,7 +20,7 @@ func (x *experiment) lossReason(passed map[string]bool) string {
 	}
 	switch {
 	case p.Fragment:
-		return "connection tracking keeps a fragment until the others are there: rules see whole packets"
+		return "connection tracking holds a fragment until the others arrive: rules see whole packets"
 	case x.noRoute || grew("Ip.OutNoRoutes", "Ip6OutNoRoutes"):
 		return fmt.Sprintf("no route leads to %s", p.Destination)
 	case grew("TcpExt.IPReversePathFilter"):
@@ -30,13 +30,13 @@ func (x *experiment) lossReason(passed map[string]bool) string {
 	case grew("Ip.InAddrErrors", "Ip6InAddrErrors"):
 		return fmt.Sprintf("%s is not an address of this host, and it does not forward packets that arrive by %s: %s is 0", p.Destination, p.In, forwardingSetting(p))
 	case grew("Ip.InHdrErrors", "Ip6InHdrErrors"):
-		return "its time to live (hop limit) ends here"
+		return "its time to live (hop limit) is used up"
 	case x.question.Way != packet.Out && len(passed) == 0:
-		return fmt.Sprintf("%s does not take it", p.In)
+		return fmt.Sprintf("%s does not accept it", p.In)
 	case !passed["input"+firstChain] && !passed["forward"+firstChain] && x.question.Way != packet.Out:
-		return "routing takes it for wrong: a source or destination that cannot be (a martian), or a forwarding that is off"
+		return "routing rejects it: an impossible source or destination (a martian), or forwarding is off"
 	}
-	return "something else than nf_tables and iptables holds it: IPsec, IPVS or a program at a hook"
+	return "something other than nf_tables and iptables holds it: IPsec, IPVS or a program at a hook"
 }
 
 // forwardingSetting is what lets packets go on that come in as one does.

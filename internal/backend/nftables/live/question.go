@@ -34,11 +34,11 @@ func check(q *trace.Question, c *replica.Copy) error {
 		return refuse(q.Name("facts")+" shows the interfaces", "there is no interface %q", device)
 	}
 	if !l.Up {
-		return refuse("set it up, or ask for another interface", "interface %s is down, so nothing passes it", device)
+		return refuse("set it up, or use another interface", "interface %s is down, so nothing passes it", device)
 	}
 	for _, master := range c.Links {
 		if master.Index == l.Master && slices.Contains([]string{"bridge", "bond", "team"}, master.Kind) {
-			return refuse("ask with that interface", "%s is a part of %s, which is the interface that the rules see", device, master.Name)
+			return refuse("use that interface", "%s belongs to %s, which is the interface that the rules see", device, master.Name)
 		}
 	}
 	return nil

@@ -112,7 +112,7 @@ func silentFamily() (family uint8, notes []string) {
 		case err != nil:
 			notes = append(notes, fmt.Sprintf("packets of IPv%d are not followed: %v", n, err))
 		case logs:
-			notes = append(notes, fmt.Sprintf("packets of IPv%d are not followed: legacy iptables has rules, and would write a line to the kernel's log for each that such a packet meets", n))
+			notes = append(notes, fmt.Sprintf("packets of IPv%d are not followed: legacy iptables has rules, and would write a line to the kernel log for each one that such a packet matches", n))
 		}
 	}
 	slices.Sort(notes)

@@ -42,11 +42,11 @@ func (x *experiment) chooseFlags() error {
 			p.Flags = packet.ACK
 		}
 		if isICMP(p.Protocol) && !hasFlow(*p) {
-			return refuse(fmt.Sprintf("errors are related to a flow; ask with %s related, or without one", x.question.Name("state")), "an ICMP message of type %d and state established", p.ICMPType)
+			return refuse(fmt.Sprintf("errors are related to a connection; use %s related, or no state", x.question.Name("state")), "an ICMP message of type %d and state established", p.ICMPType)
 		}
 	case packet.Related:
 		if isICMP(p.Protocol) && !reportsError(*p) {
-			return refuse("of ICMP only errors are related to a flow", "an ICMP message of type %d and state related", p.ICMPType)
+			return refuse("only ICMP errors are related to a connection", "an ICMP message of type %d and state related", p.ICMPType)
 		}
 		if tcp && p.Flags == 0 {
 			p.Flags = packet.SYN
@@ -76,7 +76,7 @@ func (x *experiment) makeInvalid() error {
 	case isICMP(p.Protocol) && x.question.Way != packet.Out:
 		x.defect = badChecksum
 	default:
-		return refuse("TCP and UDP can be; what arrives by ICMP too", "an invalid packet of protocol %d on the way %s", p.Protocol, x.question.Way)
+		return refuse("TCP and UDP can be invalid, and incoming ICMP", "an invalid packet of protocol %d on the way %s", p.Protocol, x.question.Way)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (x *experiment) enterFlow(ctx context.Context) error {
 
 func enter(f conntrack.Flow) error {
 	if err := conntrack.Create(f); err != nil {
-		return fmt.Errorf("give the packet the state that is asked for: %w", err)
+		return fmt.Errorf("give the packet its state: %w", err)
 	}
 	return nil
 }

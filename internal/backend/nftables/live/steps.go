@@ -70,7 +70,7 @@ func (x *experiment) result() *trace.Result {
 	j.way()
 	j.judge()
 	if asked := j.x.question.Packet.State; asked != "" && j.State != "" && j.State != asked {
-		j.Notes = append(j.Notes, fmt.Sprintf("the question was about state %s, and connection tracking on this host says %s", asked, j.State))
+		j.Notes = append(j.Notes, fmt.Sprintf("the question was about state %s, but connection tracking on this host says %s", asked, j.State))
 	}
 	j.Packet.State = j.State
 	return j.Result
