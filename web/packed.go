@@ -2,9 +2,17 @@ package web
 
 import (
 	"compress/gzip"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 )
+
+// packers are writers that pack nothing at the moment. A new one takes nearly a megabyte.
+var packers = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
+	return z
+}}
 
 // Packed compresses what next answers in JSON, for who takes that: ten thousand hosts are
 // more than a megabyte. Streams, and what others compressed, it leaves alone.
@@ -18,6 +26,7 @@ func Packed(next http.Handler) http.Handler {
 		next.ServeHTTP(p, r)
 		if p.to != nil {
 			_ = p.to.Close() // who reads no more hears nothing of it
+			packers.Put(p.to)
 		}
 	})
 }
@@ -35,7 +44,8 @@ func (p *packing) WriteHeader(status int) {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 		h.Del("Content-Length")
-		p.to, _ = gzip.NewWriterLevel(p.ResponseWriter, gzip.BestSpeed)
+		p.to, _ = packers.Get().(*gzip.Writer)
+		p.to.Reset(p.ResponseWriter)
 	}
 	p.head = true
 	p.ResponseWriter.WriteHeader(status)
