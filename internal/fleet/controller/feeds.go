@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	"sluice/internal/fleet/wire"
@@ -23,14 +25,15 @@ type feeds struct {
 type feedKey struct{ host, query string }
 
 type feed struct {
+	key     feedKey
 	readers map[*merged]bool // by the mutex of feeds
 	stop    context.CancelFunc
 	over    chan struct{}
-	why     string // the host says against it, once it is over
 }
 
-// join has a reader be given what a host logs, by read where nobody reads that yet.
-func (fs *feeds) join(key feedKey, m *merged, read func(ctx context.Context, key feedKey, f *feed) (why string)) *feed {
+// join has a reader be given what a host logs, by read where nobody reads that yet. What the host
+// says against it, once it is over, those are told who have not left.
+func (fs *feeds) join(key feedKey, m *merged, read func(ctx context.Context, f *feed) (why string)) *feed {
 	fs.mutex.Lock()
 	defer fs.mutex.Unlock()
 	if f := fs.of[key]; f != nil {
@@ -38,41 +41,44 @@ func (fs *feeds) join(key feedKey, m *merged, read func(ctx context.Context, key
 		return f
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	f := &feed{readers: map[*merged]bool{m: true}, stop: stop, over: make(chan struct{})}
+	f := &feed{key: key, readers: map[*merged]bool{m: true}, stop: stop, over: make(chan struct{})}
 	if fs.of == nil {
 		fs.of = map[feedKey]*feed{}
 	}
 	fs.of[key] = f
 	go func() {
-		f.why = read(ctx, key, f)
+		defer close(f.over)
+		why := read(ctx, f)
 		fs.mutex.Lock()
-		defer fs.mutex.Unlock()
-		fs.end(key, f)
-		close(f.over)
+		fs.end(f)
+		left := slices.Collect(maps.Keys(f.readers))
+		fs.mutex.Unlock()
+		for _, m := range left {
+			m.over(f, why)
+		}
 	}()
 	return f
 }
 
 // end has nobody join any more. It is called with the mutex.
-func (fs *feeds) end(key feedKey, f *feed) {
-	if fs.of[key] == f {
-		delete(fs.of, key)
+func (fs *feeds) end(f *feed) {
+	if fs.of[f.key] == f {
+		delete(fs.of, f.key)
 	}
 	f.stop()
 }
 
-// leave is what each who joined does. The last one waits until the host is asked no more.
-func (fs *feeds) leave(key feedKey, m *merged, f *feed) {
+// leave has a reader be given nothing any more. A host whose last reader has left is asked no more
+// once over is closed; over is nil for other hosts.
+func (fs *feeds) leave(m *merged, f *feed) (over <-chan struct{}) {
 	fs.mutex.Lock()
+	defer fs.mutex.Unlock()
 	delete(f.readers, m)
-	last := len(f.readers) == 0
-	if last {
-		fs.end(key, f)
+	if len(f.readers) > 0 {
+		return nil
 	}
-	fs.mutex.Unlock()
-	if last {
-		<-f.over
-	}
+	fs.end(f)
+	return f.over
 }
 
 // each is called for all who read it.
@@ -85,14 +91,14 @@ func (fs *feeds) each(f *feed, give func(*merged)) {
 }
 
 // feed reads the log of one host until it ends, or nobody reads it.
-func (c *Controller) feed(ctx context.Context, key feedKey, f *feed) (why string) {
+func (c *Controller) feed(ctx context.Context, f *feed) (why string) {
 	c.questions.mutex.Lock()
-	q := c.questions.add(key.host, "")
+	q := c.questions.add(f.key.host, "")
 	q.log = true
 	c.questions.mutex.Unlock()
 	in := &reply{c: c, ctx: ctx, q: q}
 	defer func() { c.drop(q, in.last) }()
-	if c.ask(q, wire.Question{Method: wire.GET, Path: "/v1/namespaces/-/log", Query: key.query, Accept: lines}) != nil {
+	if c.ask(q, wire.Question{Method: wire.GET, Path: "/v1/namespaces/-/log", Query: f.key.query, Accept: lines}) != nil {
 		return ""
 	}
 	first, err := in.next()
@@ -105,7 +111,7 @@ func (c *Controller) feed(ctx context.Context, key feedKey, f *feed) (why string
 	}
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(nil, mostLogLine)
-	name, _ := json.Marshal(key.host)
+	name, _ := json.Marshal(f.key.host)
 	begin := append(append([]byte(`{"host":`), name...), ',')
 	for scanner.Scan() {
 		line := scanner.Bytes()

@@ -2,9 +2,9 @@ package controller
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -67,11 +67,10 @@ type merged struct {
 	asks    url.Values
 	rows    chan []byte
 	skipped atomic.Int64
-	wait    sync.WaitGroup
 
 	mutex sync.Mutex
-	asked map[string]context.CancelFunc // hosts that are asked
-	never map[string]bool               // that do not answer this
+	asked map[string]*feed // hosts that are asked; no goroutine each, since readers times hosts are many
+	never map[string]bool  // that do not answer this
 }
 
 // Log is what hosts log, as it comes, for as long as somebody reads it.
@@ -86,16 +85,14 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 		return
 	}
 	defer o.logs.end(who.principal())
-	m := &merged{o: o, asks: url.Values{"follow": {"true"}}, rows: make(chan []byte, logWaits), asked: map[string]context.CancelFunc{}, never: map[string]bool{}}
+	m := &merged{o: o, asks: url.Values{"follow": {"true"}}, rows: make(chan []byte, logWaits), asked: map[string]*feed{}, never: map[string]bool{}}
 	for name, value := range map[string]string{"source": params.Source, "country": params.Country, "line": params.Line, "service": params.Service} {
 		if value != "" {
 			m.asks.Set(name, value)
 		}
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	ctx, stop := context.WithCancel(r.Context())
-	defer m.wait.Wait()
-	defer stop()
+	defer m.leave(func(string) bool { return false })
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	out := lasting{w, eventWrite}
@@ -104,7 +101,7 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 	defer tick.Stop()
 	defer look.Stop()
 	defer beat.Stop()
-	m.ask(ctx, who, params.Hosts)
+	m.ask(who, params.Hosts)
 	text := bytes.NewBufferString(":\n\n")
 	for ticks := 0; ; {
 		if text.Len() > 0 {
@@ -114,7 +111,7 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 			text.Reset()
 		}
 		select {
-		case <-ctx.Done():
+		case <-r.Context().Done():
 			return
 		case <-o.events.ended:
 			return
@@ -132,7 +129,7 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 				}
 			}
 		case <-look.C:
-			m.ask(ctx, who, params.Hosts)
+			m.ask(who, params.Hosts)
 		case <-beat.C:
 			if who, err = o.still(r, who); err != nil {
 				return
@@ -144,19 +141,15 @@ func (o operator) Log(w http.ResponseWriter, r *http.Request, params api.LogPara
 
 // ask asks the hosts of a selector that are connected and are not asked yet, and leaves those that
 // are no more.
-func (m *merged) ask(ctx context.Context, who caller, asked string) {
+func (m *merged) ask(who caller, asked string) {
 	only, err := who.hosts(asked)
 	if err != nil {
 		return
 	}
 	is := selects(only, m.o.view.Load().hosts)
+	m.leave(is)
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	for host, stop := range m.asked {
-		if !is(host) {
-			stop()
-		}
-	}
 	var hosts []string
 	for host := range m.o.hub.Online() {
 		if m.asked[host] == nil && !m.never[host] && is(host) {
@@ -166,21 +159,55 @@ func (m *merged) ask(ctx context.Context, who caller, asked string) {
 	slices.Sort(hosts)
 	hosts = hosts[:min(len(hosts), mostLogHosts-len(m.asked))]
 	most := min(max(2*mostLogRows/max(1, len(hosts)+len(m.asked)), leastLogRows), mostLogRows)
+	asks := url.Values{"most": {strconv.Itoa(most)}}
+	maps.Copy(asks, m.asks)
+	query := asks.Encode()
 	for _, host := range hosts {
-		asking, stop := context.WithCancel(ctx)
-		m.asked[host] = stop
-		m.wait.Go(func() {
-			why := m.follow(asking, host, most)
-			stop()
-			m.mutex.Lock()
-			defer m.mutex.Unlock()
-			delete(m.asked, host)
-			if why != "" {
-				m.never[host] = true
-				m.row(host, "failure", why)
-			}
-		})
+		if k := m.o.statuses.read(host); k.protocol < wire.LevelQuestions {
+			m.refused(host, "its agent is unable to answer questions: upgrade it")
+			continue
+		}
+		m.asked[host] = m.o.feeds.join(feedKey{host, query}, m, m.o.feed)
 	}
+}
+
+// leave leaves the hosts that are not to stay, and waits until those are asked no more that nobody
+// else reads.
+func (m *merged) leave(stays func(host string) bool) {
+	m.mutex.Lock()
+	var ending []<-chan struct{}
+	for host, f := range m.asked {
+		if !stays(host) {
+			delete(m.asked, host)
+			ending = append(ending, m.o.feeds.leave(m, f))
+		}
+	}
+	m.mutex.Unlock()
+	for _, over := range ending {
+		if over != nil {
+			<-over
+		}
+	}
+}
+
+// over is called when a host answers no more, with what it says against it; one that says nothing
+// is asked again.
+func (m *merged) over(f *feed, why string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.asked[f.key.host] != f {
+		return
+	}
+	delete(m.asked, f.key.host)
+	if why != "" {
+		m.refused(f.key.host, why)
+	}
+}
+
+// refused is called with the mutex.
+func (m *merged) refused(host, why string) {
+	m.never[host] = true
+	m.row(host, "failure", why)
 }
 
 // row gives the reader something of a host.
@@ -196,28 +223,6 @@ func (m *merged) give(row []byte) {
 	case m.rows <- row:
 	default:
 		m.skipped.Add(1)
-	}
-}
-
-// follow gives the reader the log of one host until one of both goes; why is what the host says
-// against it.
-func (m *merged) follow(ctx context.Context, host string, most int) (why string) {
-	c := m.o.Controller
-	if k := c.statuses.read(host); k.protocol < wire.LevelQuestions {
-		return "its agent is unable to answer questions: upgrade it"
-	}
-	asks := url.Values{"most": {strconv.Itoa(most)}}
-	for name, values := range m.asks {
-		asks[name] = values
-	}
-	key := feedKey{host, asks.Encode()}
-	f := c.feeds.join(key, m, c.feed)
-	defer c.feeds.leave(key, m, f)
-	select {
-	case <-f.over:
-		return f.why
-	case <-ctx.Done():
-		return ""
 	}
 }
 
