@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,12 +40,14 @@ const (
 // hosts asks nothing beside the stream of events, and the log its own.
 var asks = map[string]time.Duration{
 	"rollouts?limit=10": 15 * time.Second,
-	"audit?limit=200":   30 * time.Second,
+	audit:               30 * time.Second, // from the second time on for what is new
 	"notices":           30 * time.Second,
 	"samples":           30 * time.Second, // of the last hour
 	"requests":          30 * time.Second,
 	"findings":          time.Minute,
 }
+
+const audit = "audit?limit=200"
 
 // again is what it asks within gathers of an event of a kind, once however many come, as the hosts
 // after a reset.
@@ -135,6 +138,11 @@ func (p *person) get(ctx context.Context, path string) error {
 	})
 }
 
+// read asks what is no stream, and reads the answer.
+func (p *person) read(ctx context.Context, path string, into any) error {
+	return p.ask(ctx, path, "application/json", func(body io.Reader) error { return json.NewDecoder(body).Decode(into) })
+}
+
 // follow reads a stream, whose lines it gives to told by what stands before the colon.
 func (p *person) follow(ctx context.Context, path string, told func(name, value string) error) error {
 	return p.ask(ctx, path, "text/event-stream", func(body io.Reader) error {
@@ -156,12 +164,20 @@ func (p *person) open(ctx context.Context) error {
 	pages, ctx := errgroup.WithContext(ctx)
 	for path, every := range asks {
 		pages.Go(func() error {
+			var known api.Audit
 			for {
-				asked := path
-				if path == "samples" {
-					asked += "?since=" + url.QueryEscape(time.Now().Add(-time.Hour-2*time.Minute).UTC().Format(time.RFC3339))
+				var err error
+				switch {
+				case path == "samples":
+					err = p.get(ctx, path+"?since="+url.QueryEscape(time.Now().Add(-time.Hour-2*time.Minute).UTC().Format(time.RFC3339)))
+				case path == audit && known.Head > 0:
+					err = p.read(ctx, fmt.Sprintf("%s&after=%d", path, known.Head), &known)
+				case path == audit:
+					err = p.read(ctx, path, &known)
+				default:
+					err = p.get(ctx, path)
 				}
-				if err := p.get(ctx, asked); err != nil {
+				if err != nil {
 					return err
 				}
 				if err := wait(ctx, every); err != nil {
