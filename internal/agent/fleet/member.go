@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -166,6 +167,7 @@ type Member struct {
 	soon       chan struct{} // what is not taken is asked for again before the next poll
 	spaced     bool          // network namespaces may not be as they should
 	running    sync.WaitGroup
+	answering  atomic.Int32  // questions
 	sample     *wire.Sample  // that is not told yet
 	sampled    chan struct{} // there is one
 	restores   chan string   // who wants the host to load what runs once more

@@ -85,12 +85,18 @@ func (n *Network) now() (*http.Client, *tls.Certificate) {
 	return n.client, n.certificate
 }
 
-// any asks controllers until one answers, in no order. What one does not have, such as members
-// that another one has signed, the next one may.
-func (n *Network) any(ctx context.Context, ask func(base string) error) error {
+// any asks controllers until one answers, in no order, each for its share of the time: one that is
+// silent leaves some for the next. What one does not have, such as members that another one has
+// signed, the next one may.
+func (n *Network) any(ctx context.Context, ask func(ctx context.Context, base string) error) error {
 	var failed []error
-	for _, i := range rand.Perm(len(n.Addresses)) { //nolint:forbidigo,gosec // hosts have to differ, and nobody gains by guessing it
-		err := ask("https://" + n.Addresses[i])
+	for asked, i := range rand.Perm(len(n.Addresses)) { //nolint:forbidigo,gosec // hosts have to differ, and nobody gains by guessing it
+		one, stop := ctx, func() {}
+		if until, is := ctx.Deadline(); is {
+			one, stop = context.WithTimeout(ctx, time.Until(until)/time.Duration(len(n.Addresses)-asked))
+		}
+		err := ask(one, "https://"+n.Addresses[i])
+		stop()
 		if err == nil {
 			return nil
 		}
@@ -106,7 +112,7 @@ func (n *Network) any(ctx context.Context, ask func(base string) error) error {
 // Dial opens a stream.
 func (n *Network) Dial(ctx context.Context) (s Stream, err error) {
 	client, _ := n.now()
-	err = n.any(ctx, func(base string) error {
+	err = n.any(ctx, func(ctx context.Context, base string) error {
 		c, err := wire.Dial(ctx, client, base)
 		if err == nil {
 			s = c
@@ -116,10 +122,10 @@ func (n *Network) Dial(ctx context.Context) (s Stream, err error) {
 	return s, err
 }
 
-func asked[T any](ctx context.Context, n *Network, ask func(*wire.Client) (T, error)) (out T, err error) {
+func asked[T any](ctx context.Context, n *Network, ask func(context.Context, *wire.Client) (T, error)) (out T, err error) {
 	client, _ := n.now()
-	err = n.any(ctx, func(base string) (err error) {
-		out, err = ask(&wire.Client{HTTP: client, Base: base})
+	err = n.any(ctx, func(ctx context.Context, base string) (err error) {
+		out, err = ask(ctx, &wire.Client{HTTP: client, Base: base})
 		return err
 	})
 	return out, err
@@ -127,22 +133,22 @@ func asked[T any](ctx context.Context, n *Network, ask func(*wire.Client) (T, er
 
 // Desired asks for what is desired.
 func (n *Network) Desired(ctx context.Context) (*wire.Desired, error) {
-	return asked(ctx, n, func(c *wire.Client) (*wire.Desired, error) { return c.Desired(ctx) })
+	return asked(ctx, n, func(ctx context.Context, c *wire.Client) (*wire.Desired, error) { return c.Desired(ctx) })
 }
 
 // Living asks for bans and allows.
 func (n *Network) Living(ctx context.Context, has wire.Living, from string) (*wire.Live, error) {
-	return asked(ctx, n, func(c *wire.Client) (*wire.Live, error) { return c.Living(ctx, has, from) })
+	return asked(ctx, n, func(ctx context.Context, c *wire.Client) (*wire.Live, error) { return c.Living(ctx, has, from) })
 }
 
 // Metadata asks for what is signed.
 func (n *Network) Metadata(ctx context.Context) (*wire.Trust, error) {
-	return asked(ctx, n, func(c *wire.Client) (*wire.Trust, error) { return c.Trust(ctx) })
+	return asked(ctx, n, func(ctx context.Context, c *wire.Client) (*wire.Trust, error) { return c.Trust(ctx) })
 }
 
 // Blob asks for a blob.
 func (n *Network) Blob(ctx context.Context, hash string, most int64, from []byte) ([]byte, error) {
-	return asked(ctx, n, func(c *wire.Client) ([]byte, error) { return c.Blob(ctx, hash, most, from) })
+	return asked(ctx, n, func(ctx context.Context, c *wire.Client) ([]byte, error) { return c.Blob(ctx, hash, most, from) })
 }
 
 // Reach asks over a connection that is made for it.
@@ -150,7 +156,7 @@ func (n *Network) Reach(ctx context.Context) error {
 	_, certificate := n.now()
 	fresh := clientOf(n.Trust.ClientTLS(certificate, n.clock()), n.Dialer)
 	defer fresh.CloseIdleConnections()
-	return n.any(ctx, func(base string) error {
+	return n.any(ctx, func(ctx context.Context, base string) error {
 		_, err := (&wire.Client{HTTP: fresh, Base: base}).Desired(ctx)
 		return err
 	})
@@ -167,7 +173,7 @@ func (n *Network) Renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := asked(ctx, n, func(c *wire.Client) (*wire.Renewed, error) {
+	out, err := asked(ctx, n, func(ctx context.Context, c *wire.Client) (*wire.Renewed, error) {
 		return c.Renew(ctx, &wire.Renew{Request: string(request)})
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sluice/internal/engine/apply"
@@ -307,7 +308,7 @@ func TestAnyController(t *testing.T) {
 	} {
 		failed := 0
 		for range 40 { // in no order
-			err := n.any(t.Context(), func(base string) error {
+			err := n.any(t.Context(), func(_ context.Context, base string) error {
 				if base == "https://one" {
 					return &wire.Failure{Text: "no", Kind: kind}
 				}
@@ -321,4 +322,24 @@ func TestAnyController(t *testing.T) {
 			t.Errorf("%s: %d of 40 failed", kind, failed)
 		}
 	}
+}
+
+// TestSilentController: one that takes no packets leaves time for another one.
+func TestSilentController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Network{Addresses: []string{"silent", "silent", "two"}}
+		for range 20 { // in no order
+			ctx, stop := context.WithTimeout(t.Context(), Usual.Dead)
+			err := n.any(ctx, func(ctx context.Context, base string) error {
+				if base == "https://silent" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			})
+			stop()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }

@@ -21,7 +21,6 @@ const pieceGap = 50 * time.Millisecond
 type questions struct {
 	mutex sync.Mutex
 	of    map[int64]*answer
-	wait  sync.WaitGroup
 }
 
 // answer is what a question is answered with, a piece at a time, as far as the controller lets
@@ -41,13 +40,14 @@ type answer struct {
 	deadline time.Time // of writing; zero: there is none
 }
 
-// begin answers a question, unless too many are being answered.
+// begin answers a question, unless too many are being answered: what was asked on a stream before
+// counts until it is computed, for nobody. No stream waits for that.
 func (qs *questions) begin(ctx context.Context, m *Member, s Stream, q *wire.Question) error {
 	asked, cancel := context.WithCancel(ctx)
 	a := &answer{header: http.Header{}, cancel: cancel, ctx: asked, changed: make(chan struct{}), pieces: wire.Pieces}
 	qs.mutex.Lock()
 	_, twice := qs.of[q.Id]
-	full := len(qs.of) >= wire.MostQuestions
+	full := m.answering.Add(1) > wire.MostQuestions
 	if !twice && !full {
 		if qs.of == nil {
 			qs.of = map[int64]*answer{}
@@ -56,10 +56,12 @@ func (qs *questions) begin(ctx context.Context, m *Member, s Stream, q *wire.Que
 	}
 	qs.mutex.Unlock()
 	if twice || full {
+		m.answering.Add(-1)
 		cancel()
 		return m.send(ctx, s, &wire.Message{Answer: &wire.Piece{Id: q.Id, Status: http.StatusTooManyRequests, Last: true}})
 	}
-	qs.wait.Go(func() {
+	m.running.Go(func() {
+		defer m.answering.Add(-1)
 		defer cancel()
 		var serving sync.WaitGroup
 		serving.Go(func() { m.serve(a, q) })

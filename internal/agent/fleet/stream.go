@@ -100,8 +100,6 @@ func (m *Member) converse(ctx context.Context, s Stream) error {
 		parts.Go(func() { end(m.tellSamples(ctx, s)) })
 	}
 	asked := &questions{}
-	defer asked.wait.Wait() // behind the end of ctx
-	defer end(nil)
 	defer context.AfterFunc(ctx, s.Cut)()
 	for first := true; ; first = false {
 		in, err := s.Receive(ctx)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,6 +129,44 @@ func TestDrained(t *testing.T) {
 		synctest.Wait()
 		if len(s.hellos) != 10 {
 			t.Fatalf("%d streams after one that nobody answered for 10 s", len(s.hellos))
+		}
+	})
+}
+
+// A host is connected again at most a pause after its controller that was killed answers again, and
+// after a stream that died in silence at most as long after it can be known: whatever it is asked
+// meanwhile, or computes for who asked before.
+func TestReturns(t *testing.T) {
+	play(t, func(t *testing.T, s *stage) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /deep", func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Minute) })
+		_, end := s.prepared(func(m *Member) { m.Answers = mux })
+		defer end()
+		streams := func(want int, within time.Duration, what string) {
+			t.Helper()
+			time.Sleep(within)
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.hellos) != want {
+				t.Fatalf("%d streams, not %d, %v after %s", len(s.hellos), want, within, what)
+			}
+		}
+		streams(1, 0, "the begin")
+		n := 1
+		for away := range 20 {
+			s.asks(int64(n), "/deep")
+			s.set(func() { s.cut = true })
+			s.cutAll()
+			time.Sleep(time.Duration(away*away) * time.Second)
+			s.set(func() { s.cut = false })
+			n++
+			streams(n, Usual.Reconnect, "the controller is back")
+			s.set(func() { s.dead, s.cut = true, true })
+			time.Sleep(Usual.Dead)
+			s.set(func() { s.dead, s.cut = false, false })
+			n++
+			streams(n, Usual.Reconnect, "its network is back")
 		}
 	})
 }
