@@ -50,8 +50,8 @@ func BenchmarkGuestLabel(b *testing.B) {
 	for proved := 0; proved < hosts; proved = must(f.client.Hosts(b.Context(), "")).Proved {
 		time.Sleep(200 * time.Millisecond)
 		for _, l := range all {
-			if l.ended != nil {
-				b.Fatal(l.host, l.ended)
+			if err := l.cut(); err != nil {
+				b.Fatal(l.host, err)
 			}
 		}
 	}

@@ -78,7 +78,9 @@ func (l *listener) listen() {
 	for {
 		m, err := l.conn.Receive(context.Background())
 		if err != nil {
+			l.mutex.Lock()
 			l.ended = err
+			l.mutex.Unlock()
 			return
 		}
 		if m.Trust != nil {
@@ -124,6 +126,13 @@ func (l *listener) has() string {
 	return fmt.Sprint(l.sets, guests)
 }
 
+// cut is why the stream has ended, nil while it goes on.
+func (l *listener) cut() error {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.ended
+}
+
 func (l *listener) heard() int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -132,6 +141,11 @@ func (l *listener) heard() int {
 
 func (l *listener) awaits(want string) {
 	l.Helper()
+	defer func() {
+		if l.Failed() {
+			l.Logf("%s holds %s after %d messages, and its stream ended by %v", l.host, l.has(), l.heard(), l.cut())
+		}
+	}()
 	l.until(l.host+" has "+want, func() bool {
 		if l.has() != want {
 			time.Sleep(20 * time.Millisecond)
@@ -176,6 +190,8 @@ func TestMembers(t *testing.T) {
 	c.awaits("map[db: web:203.0.113.5] []")
 	b := f.listens("web-2", web)
 	a.awaits("map[web:203.0.113.5 203.0.113.6] []")
+	// The next stream of a host is another one's end: it must not be greeted first.
+	f.until("web-2 is connected", func() bool { return f.states()["web-2"].Online })
 	moved, err := wire.Dial(t.Context(), b.client.HTTP, b.client.Base)
 	ok(t, err)
 	defer moved.Cut()

@@ -143,7 +143,7 @@ func (f *fleet) note(err error) {
 // until waits for something to become true.
 func (f *fleet) until(what string, is func() bool) {
 	f.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			all, err := f.client.Rollouts(f.Context(), 100)
 			f.Fatalf("%s never comes: %+v\n%+v %v", what, f.states(), all, err)

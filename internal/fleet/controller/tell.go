@@ -15,6 +15,7 @@ import (
 
 // telling keeps the messages of one position: hosts that are alike are told the same bytes.
 type telling struct {
+	turns    sync.Map // of *sync.Mutex, by host
 	mutex    sync.Mutex
 	at       store.Position
 	messages map[string][]byte
@@ -48,8 +49,14 @@ func (c *Controller) desiredIn(ctx context.Context, v *view, id string) (*wire.D
 	return out, n, err
 }
 
-// tell tells a host what it is to run, with the blobs that it needs for that.
+// tell tells a host what it is to run, with the blobs that it needs for that. Of two that tell the
+// same host at once the second looks at what is desired after the first: what is older never comes
+// last.
 func (c *Controller) tell(ctx context.Context, id string) {
+	is, _ := c.telling.turns.LoadOrStore(id, &sync.Mutex{})
+	turn, _ := is.(*sync.Mutex)
+	turn.Lock()
+	defer turn.Unlock()
 	message, err := c.telling.message(ctx, c, id)
 	if err != nil {
 		c.Note(err)
