@@ -50,28 +50,27 @@ func NewHost(dir string, root []byte) (*Host, error) {
 
 // OpenHost reads what is kept. The error is fs.ErrNotExist where no trust ever began.
 func OpenHost(dir string) (*Host, error) {
-	k, err := readKept(dir)
+	k, v, err := openKept(dir)
 	if err != nil {
 		return nil, err
-	}
-	v, err := k.read()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, keptName), err)
 	}
 	return &Host{dir: dir, kept: k, view: v}, nil
 }
 
-func readKept(dir string) (kept, error) {
-	var k kept
+// openKept reads and checks what NewHost or a controller kept.
+func openKept(dir string) (k kept, v *view, err error) {
 	path := filepath.Join(dir, keptName)
 	text, err := regular.Read(path, maxKept)
 	if err != nil {
-		return k, err
+		return k, nil, err
 	}
 	if err := json.Unmarshal(text, &k); err != nil {
-		return k, fmt.Errorf("%s is %w: %s", path, ErrMalformed, err.Error())
+		return k, nil, fmt.Errorf("%s is %w: %s", path, ErrMalformed, err.Error())
 	}
-	return k, nil
+	if v, err = k.read(); err != nil {
+		return k, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, v, nil
 }
 
 func writeKept(dir string, k kept) error {

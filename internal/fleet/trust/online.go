@@ -69,13 +69,9 @@ func AddOnlineKey(dir, role string, key PrivateKey) error {
 
 // OpenOnline reads a controller's folder. The error is fs.ErrNotExist where there is none.
 func OpenOnline(dir string) (*Online, error) {
-	k, err := readKept(dir)
+	k, v, err := openKept(dir)
 	if err != nil {
 		return nil, err
-	}
-	v, err := k.read()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, keptName), err)
 	}
 	o := &Online{dir: dir, kept: k, view: v}
 	if err := o.readKeys(); err != nil {

@@ -386,7 +386,7 @@ func built(p *packet.Packet, kind int, flags string, code int, payload []byte) [
 	if p.Source.Is4() {
 		raw[1], raw[8] = p.DSCP<<2, p.HopLimit
 		binary.BigEndian.PutUint16(raw[10:], 0)
-		binary.BigEndian.PutUint16(raw[10:], testnet.Checksum(raw[:20]))
+		binary.BigEndian.PutUint16(raw[10:], packet.Checksum(raw[:20]))
 	} else {
 		raw[0], raw[1], raw[7] = 0x60|p.DSCP>>2, p.DSCP<<6, p.HopLimit
 	}

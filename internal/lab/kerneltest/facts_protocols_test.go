@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/lab/testnet"
 )
 
 // protocolShot is a packet from outside to the yard's host.
@@ -69,7 +68,7 @@ func TestFactAuthentication(t *testing.T) {
 				b[9] = authentication
 				binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 				binary.BigEndian.PutUint16(b[10:], 0)
-				binary.BigEndian.PutUint16(b[10:], testnet.Checksum(b[:20]))
+				binary.BigEndian.PutUint16(b[10:], packet.Checksum(b[:20]))
 			}
 			s.raw, s.packet.Protocol = [][]byte{b}, authentication
 			y.forget()

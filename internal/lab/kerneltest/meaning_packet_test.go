@@ -235,7 +235,7 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 		ip = binary.BigEndian.AppendUint16(ip, uint16(id))
 		ip = append(ip, 0, 0, p.HopLimit, p.Protocol, 0, 0)
 		ip = append(append(ip, p.Source.AsSlice()...), p.Destination.AsSlice()...)
-		binary.BigEndian.PutUint16(ip[10:], testnet.Checksum(ip))
+		binary.BigEndian.PutUint16(ip[10:], packet.Checksum(ip))
 	} else {
 		ip = binary.BigEndian.AppendUint32(nil, 6<<28|uint32(p.DSCP)<<22|id&0xfffff)
 		ip = binary.BigEndian.AppendUint16(ip, uint16(len(t)))
@@ -252,7 +252,7 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 				pseudo[len(pseudo)-1] = packet.UDP
 			}
 		}
-		sum := testnet.Checksum(append(pseudo, t...))
+		sum := packet.Checksum(append(pseudo, t...))
 		if sum == 0 && p.Protocol == packet.UDP {
 			sum = 0xffff
 		}

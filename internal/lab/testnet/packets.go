@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/packet"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 )
@@ -144,8 +146,8 @@ func Fragments(packet []byte, id uint32, size int) [][]byte {
 	return fragments6(packet, id, size)
 }
 
-func fragments4(packet []byte, id uint16, size int) (out [][]byte) {
-	header, payload := packet[:20], packet[20:]
+func fragments4(p []byte, id uint16, size int) (out [][]byte) {
+	header, payload := p[:20], p[20:]
 	for at := 0; at < len(payload); at += size {
 		end, more := min(at+size, len(payload)), uint16(0x2000)
 		if end == len(payload) {
@@ -156,7 +158,7 @@ func fragments4(packet []byte, id uint16, size int) (out [][]byte) {
 		binary.BigEndian.PutUint16(f[4:], id)
 		binary.BigEndian.PutUint16(f[6:], uint16(at/8)|more)
 		binary.BigEndian.PutUint16(f[10:], 0)
-		binary.BigEndian.PutUint16(f[10:], Checksum(f[:20]))
+		binary.BigEndian.PutUint16(f[10:], packet.Checksum(f[:20]))
 		out = append(out, f)
 	}
 	return out
@@ -184,14 +186,14 @@ func fragments6(packet []byte, id uint32, size int) (out [][]byte) {
 func icmp(from, to netip.Addr, ttl, kind, code uint8, rest []byte) []byte {
 	message := append([]byte{kind, code, 0, 0}, rest...)
 	if from.Is4() {
-		binary.BigEndian.PutUint16(message[2:], Checksum(message))
+		binary.BigEndian.PutUint16(message[2:], packet.Checksum(message))
 		return build(from, to, layers.IPProtocolICMPv4, ttl, gopacket.Payload(message))
 	}
 	// RFC 8200, section 8.1: the checksum covers a pseudo header
 	src, dst := from.As16(), to.As16()
 	pseudo := append(append(append([]byte(nil), src[:]...), dst[:]...), 0, 0, 0, 0, 0, 0, 0, byte(layers.IPProtocolICMPv6))
 	binary.BigEndian.PutUint32(pseudo[32:], uint32(len(message)))
-	binary.BigEndian.PutUint16(message[2:], Checksum(append(pseudo, message...)))
+	binary.BigEndian.PutUint16(message[2:], packet.Checksum(append(pseudo, message...)))
 	return build(from, to, layers.IPProtocolICMPv6, ttl, gopacket.Payload(message))
 }
 

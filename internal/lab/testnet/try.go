@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/base/packet"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -147,7 +149,7 @@ func (s *Namespace) TryEcho(try EchoTry) (r Result) {
 	binary.BigEndian.PutUint16(message[4:], try.ID)
 	binary.BigEndian.PutUint16(message[6:], try.Sequence)
 	if !try.To.Is6() { // the kernel fills in the checksum of ICMPv6 alone
-		binary.BigEndian.PutUint16(message[2:], Checksum(message))
+		binary.BigEndian.PutUint16(message[2:], packet.Checksum(message))
 	}
 	err := s.Do(func() error {
 		var from netip.AddrPort
@@ -183,21 +185,6 @@ func (s *Namespace) TryEcho(try EchoTry) (r Result) {
 		return failed("%w", err)
 	}
 	return r
-}
-
-// Checksum is the internet checksum of RFC 1071.
-func Checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // The servers of this package answer "PEER\tMESSAGE".

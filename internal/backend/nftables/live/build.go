@@ -57,7 +57,7 @@ func build(p packet.Packet, d defect) []byte {
 		h[8], h[9] = hops, p.Protocol
 		copy(h[12:], p.Source.Unmap().AsSlice())
 		copy(h[16:], p.Destination.Unmap().AsSlice())
-		binary.BigEndian.PutUint16(h[10:], checksum(h))
+		binary.BigEndian.PutUint16(h[10:], packet.Checksum(h))
 		return append(h, body...)
 	}
 	next := p.Protocol
@@ -185,7 +185,7 @@ func summed(b []byte, at int, p packet.Packet, d defect) []byte {
 	if p.Protocol != packet.ICMP {
 		covered = append(pseudo(p.Source, p.Destination, p.Protocol, len(b)), b...)
 	}
-	sum := checksum(covered)
+	sum := packet.Checksum(covered)
 	if sum == 0 {
 		sum = 0xffff
 	}
@@ -200,19 +200,4 @@ func pseudo(from, to netip.Addr, protocol uint8, length int) []byte {
 	h := append(from.Unmap().AsSlice(), to.Unmap().AsSlice()...)
 	h = binary.BigEndian.AppendUint32(h, uint32(length)) //nolint:gosec // bounded
 	return append(h, 0, 0, 0, protocol)
-}
-
-// checksum is the internet checksum of RFC 1071.
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

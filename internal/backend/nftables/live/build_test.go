@@ -85,7 +85,7 @@ func TestBuild(t *testing.T) {
 // Of another protocol the length is as asked.
 func TestBuildAny(t *testing.T) {
 	p := packet.Packet{Source: netip.MustParseAddr("192.0.2.2"), Destination: netip.MustParseAddr("192.0.2.1"), Protocol: 112, Length: 100}
-	if b := build(p, sound); len(b) != 100 || b[9] != 112 || checksum(b[:20]) != 0 {
+	if b := build(p, sound); len(b) != 100 || b[9] != 112 || packet.Checksum(b[:20]) != 0 {
 		t.Errorf("%x", b)
 	}
 }

@@ -124,7 +124,7 @@ func markPacket(n uint16) []byte {
 	b := build(packet.Packet{Source: markSource, Destination: markDestination, Protocol: markProtocol}, sound)
 	binary.BigEndian.PutUint16(b[4:], n)
 	binary.BigEndian.PutUint16(b[10:], 0)
-	binary.BigEndian.PutUint16(b[10:], checksum(b[:20]))
+	binary.BigEndian.PutUint16(b[10:], packet.Checksum(b[:20]))
 	return b
 }
 
