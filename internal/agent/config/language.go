@@ -35,26 +35,26 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		},
 		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}", "{version: 1, drift: restore, alerts: {command: [/usr/local/bin/page, --urgent]}}"},
 	},
-	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
+	source.Version1(),
 	{
 		Name: "people", What: "people", Doc: "Users and groups of this host. `[]` is nobody but root.",
-		Text: &source.Scalar{JSON: "string|integer"}, List: "person", Examples: []string{"group netops", "[alice, group netops]", "[]"},
+		Text: source.TextOrNumber(), List: "person", Examples: []string{"group netops", "[alice, group netops]", "[]"},
 	},
 	{
 		Name: "person", What: "a user or group", Doc: "The name or number of a user; behind the word `group`, of a group.",
-		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"alice", "1000", "group netops"},
+		Text: source.TextOrNumber(), Examples: []string{"alice", "1000", "group netops"},
 	},
 	{
 		Name: "namespaces", What: "network namespaces", Doc: "Names of network namespaces, with a state of their own each.",
-		Text: &source.Scalar{JSON: "string|integer"}, List: "namespace", Examples: []string{"customer7", "[customer7, vm-*]"},
+		Text: source.TextOrNumber(), List: "namespace", Examples: []string{"customer7", "[customer7, vm-*]"},
 	},
 	{
 		Name: "namespace", What: "a network namespace", Doc: "The name of a network namespace. `*` stands for any characters, or none.",
-		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"customer7", "vm-*"},
+		Text: source.TextOrNumber(), Examples: []string{"customer7", "vm-*"},
 	},
 	{
 		Name: "lists", What: "lists", Doc: "`refresh`: each list when its `refresh` in the policy says so. `manual`: by commands and timers alone.",
-		Text: &source.Scalar{JSON: "string", Enum: []string{"refresh", "manual"}}, Examples: []string{"refresh", "manual"},
+		Text: source.OneOf("refresh", "manual"), Examples: []string{"refresh", "manual"},
 	},
 	{
 		Name: "countries", What: "countries", Doc: "Where country data are from.",
@@ -66,15 +66,15 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	},
 	{
 		Name: "publishers", What: "publishers", Doc: "Publishers of country data.",
-		Text: &source.Scalar{JSON: "string"}, List: "publisher", Examples: []string{"dbip", "[dbip, registries]", "[one=https://data.example.net/v4.csv, one=https://data.example.net/v6.csv]"},
+		Text: source.AnyText(), List: "publisher", Examples: []string{"dbip", "[dbip, registries]", "[one=https://data.example.net/v4.csv, one=https://data.example.net/v6.csv]"},
 	},
 	{
 		Name: "publisher", What: "a publisher", Doc: "`dbip`, `registries`, or a URL or the whole path of a file, as for `sluice geo update --from`. `NAME=` before it makes those of one name one publisher's.",
-		Text: &source.Scalar{JSON: "string", Pattern: publisherPattern}, Examples: []string{"dbip", "registries", "https://data.example.net/countries.mmdb", "own=/srv/countries.csv"},
+		Text: source.Matching(publisherPattern), Examples: []string{"dbip", "registries", "https://data.example.net/countries.mmdb", "own=/srv/countries.csv"},
 	},
 	{
 		Name: "every", What: "every", Doc: "`daily`, `weekly` or `monthly`, which is 30 days.",
-		Text: &source.Scalar{JSON: "string", Enum: []string{"daily", "weekly", "monthly"}}, Examples: []string{"daily", "monthly"},
+		Text: source.OneOf("daily", "weekly", "monthly"), Examples: []string{"daily", "monthly"},
 	},
 	{
 		Name: "metrics", What: "metrics", Doc: "What is answered to `GET /metrics`, and nothing else. Everybody who reaches the address may ask.",

@@ -28,7 +28,7 @@ var grammar = &source.Language{Title: "Sluice inventory", Shapes: []*source.Shap
 		},
 		Examples: []string{"version: 1\nhosts:\n  web-1: { labels: {role: web, env: prod}, addresses: [203.0.113.5, \"2001:db8:7::5\"], facts: facts/web.json }"},
 	},
-	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
+	source.Version1(),
 	{Name: "hosts", What: "hosts", Doc: "Small letters, digits, dots and hyphens are a name.", Values: "host", Null: true, Examples: []string{"{web-1: {labels: {role: web}}}"}},
 	{
 		Name: "host", What: "a host", Doc: "What is known of a host.",

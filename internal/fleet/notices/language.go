@@ -33,7 +33,7 @@ var grammar = &source.Language{Title: "Sluice notices", Names: namePattern, Shap
 		},
 		Examples: []string{"{version: 1, receivers: {here: {journal: true}}}", "{version: 1, remind: never, receivers: {pager: {webhook: {url: 'https://alerts.example.net/sluice'}, only: halted}}}"},
 	},
-	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
+	source.Version1(),
 	{Name: "remind", What: "remind", Doc: "A number of hours or days, or `never`.", Text: source.Matching(remindPattern), Examples: []string{"12h", "1d", "never"}},
 	{
 		Name: "receivers", What: "receivers", Doc: "By names, of small letters, digits, dots and hyphens, 32 at most. What was sent is kept by the name: another name is another receiver.",

@@ -92,10 +92,7 @@ var shapes = []*source.Shape{
 		},
 		Examples: []string{"version: 1\nsets:\n  office: [203.0.113.0/24]\nexpect:\n  - allow ssh from office\n  - deny ssh from not office"},
 	},
-	{
-		Name: "version", What: "version", Doc: "Always 1.",
-		Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"},
-	},
+	source.Version1(),
 	{
 		Name: "includes", What: "include", Doc: "Files or patterns with `*`, `?` and `[…]`. A named file that does not exist is an error. A pattern may match nothing; it does not match hidden files.",
 		Text: source.AnyText(), List: "included", Null: true, Examples: []string{"[vms/*.yaml]", "[lists.yaml, {path: vms/*.yaml, only: to 10.20.0.0/16}]"},
@@ -289,8 +286,8 @@ var shapes = []*source.Shape{
 	},
 	{Name: "words", What: "words", Doc: "Words as in a rule of one line, or a list of them.", Text: source.AnyText(), List: "word", Examples: []string{"not 203.0.113.0/24", "[smtp, imaps]"}},
 	{Name: "word", What: "a word", Doc: "One word of a list.", Text: source.AnyText(), Examples: []string{"icmp echo-request"}},
-	{Name: "users", What: "user", Doc: "A user, a number, or a list of them.", Text: &source.Scalar{JSON: "string|integer"}, List: "user", Examples: []string{"postfix", "[postfix, 1000]"}},
-	{Name: "user", What: "a user", Doc: "A user of this host by name or number.", Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"postfix", "1000"}},
+	{Name: "users", What: "user", Doc: "A user, a number, or a list of them.", Text: source.TextOrNumber(), List: "user", Examples: []string{"postfix", "[postfix, 1000]"}},
+	{Name: "user", What: "a user", Doc: "A user of this host by name or number.", Text: source.TextOrNumber(), Examples: []string{"postfix", "1000"}},
 	{Name: "mss", What: "clamp", Doc: "`mss`.", Text: source.OneOf("mss"), Examples: []string{"mss"}},
 	{Name: "family", What: "family", Doc: "`ipv4` or `ipv6`.", Text: source.OneOf("ipv4", "ipv6"), Examples: []string{"ipv6"}},
 	{
@@ -307,7 +304,7 @@ var shapes = []*source.Shape{
 	{Name: "rate", What: "a rate", Doc: "A count, a slash, and `second`, `minute`, `hour`, `day` or a duration.", Text: source.Matching(`^\s*[0-9]+/`), Examples: []string{"10/minute", "6/30s"}},
 	{Name: "per", What: "per", Doc: "`source`.", Text: source.OneOf("source"), Examples: []string{"source"}},
 	{
-		Name: "max", What: "max", Doc: "As in a rule of one line, a number, or a mapping.", Text: &source.Scalar{JSON: "string|integer"},
+		Name: "max", What: "max", Doc: "As in a rule of one line, a number, or a mapping.", Text: source.TextOrNumber(),
 		Keys: []source.Key{
 			{Name: "connections", Shape: "number", Doc: "How many.", Required: true},
 			{Name: "per", Shape: "per", Doc: "`source`: each source has a number of its own, each /64 of IPv6."},
@@ -315,7 +312,7 @@ var shapes = []*source.Shape{
 		Examples: []string{"20", "20 connections per source", "{connections: 20, per: source}"},
 	},
 	{Name: "moment", What: "until", Doc: "A date and a time of day, with `Z` or an offset from UTC.", Text: source.Matching(`^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]+([Zz]|[+-][0-9]{2}:[0-9]{2})\s*$`), Examples: []string{"\"2027-01-31T18:00:00Z\"", "\"2027-01-31T19:00+01:00\""}},
-	{Name: "log", What: "log", Doc: "The prefix of the lines in the log; printable ASCII without `\"`, `\\` and `$`, at most 118 bytes.", Text: &source.Scalar{JSON: "string", Pattern: `^[^"\\$]{0,118}$`}, Examples: []string{"smtp"}},
+	{Name: "log", What: "log", Doc: "The prefix of the lines in the log; printable ASCII without `\"`, `\\` and `$`, at most 118 bytes.", Text: source.Matching(`^[^"\\$]{0,118}$`), Examples: []string{"smtp"}},
 	{Name: "number", What: "a number", Doc: "A whole number above zero.", Text: source.Number(), Examples: []string{"262144"}},
 	{
 		Name: "log-to", What: "log", Doc: "`kernel`: rules with `log` write to the kernel log, at most five packets a second for each line. `netlink`: they send to netlink log group 5171, and so do the defaults that drop or reject; `sluice log` shows each packet with its line. At most 50 packets a second are sent for each line, and 30 a minute for each source and line.",

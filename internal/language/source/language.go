@@ -100,6 +100,14 @@ func Boolean() *Scalar { return &Scalar{JSON: "boolean"} }
 // Number is a whole number above zero.
 func Number() *Scalar { return &Scalar{JSON: "integer"} }
 
+// TextOrNumber is any text, of which YAML may read one as a whole number.
+func TextOrNumber() *Scalar { return &Scalar{JSON: "string|integer"} }
+
+// Version1 is the shape of a key version, which is 1.
+func Version1() *Shape {
+	return &Shape{Name: "version", What: "version", Doc: "Always 1.", Text: &Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}}
+}
+
 // WriteShapes writes the reference of keys and values, as Markdown.
 func (l *Language) WriteShapes(b *strings.Builder) {
 	b.WriteString("## Keys and values\n\n")
