@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,9 @@ Exit status: 0 stopped, 2 it could not start, or failed.`,
 		Example: "  sluice agent\n  sluice agent --netns customer7 --socket /run/sluice/customer7.sock",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return fmt.Errorf("start the agent: %w", fs.ErrPermission)
+			}
 			collectSoon()
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()

@@ -12,13 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/nearest"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
-	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/conntrack"
 )
 
@@ -298,7 +295,7 @@ func (h *Host) countEntries(ctx context.Context, q EntryQuestion) (*counting, er
 		})
 	})
 	if err != nil {
-		return nil, withRights(err)
+		return nil, err
 	}
 	c.finish()
 	c.out.Took = time.Since(began)
@@ -448,13 +445,5 @@ func (h *Host) DeleteEntries(_ context.Context, c EntryChoice) (*DeletedEntries,
 		out.Deleted, err = conntrack.Delete(func(e conntrack.Entry) bool { return matches(&e) })
 		return err
 	})
-	return out, withRights(err)
-}
-
-// withRights says with which rights the kernel would have done what it refused.
-func withRights(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return &apply.RemedyError{Err: err, Remedy: apply.BeRoot}
-	}
-	return err
+	return out, err
 }

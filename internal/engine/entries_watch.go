@@ -81,7 +81,7 @@ func (h *Host) WatchEntries(ctx context.Context, q EntryWatch, seen func(Watched
 		return err
 	})
 	if err != nil {
-		return nil, withRights(err)
+		return nil, err
 	}
 	defer events.Close()
 	if q.Seconds > 0 {

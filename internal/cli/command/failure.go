@@ -45,6 +45,7 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 		status = 130
 	}
 	text = strings.TrimRight(badUse(cmd, plainWords(text)), "\n")
+	text += rightsHint(text)
 	text = StyleHints(text)
 	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
 		// Standard output that is closed leaves standard error.

@@ -1,6 +1,7 @@
 package hostwatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,7 +46,7 @@ func open(n Namespace) (s *space, err error) {
 	})
 	if err != nil {
 		_ = s.inside.Close()
-		return nil, fmt.Errorf("watch network namespace %s: %w", n.Path, err)
+		return nil, fmt.Errorf("watch %s: %w", cmp.Or(n.Path, "the network namespace"), err)
 	}
 	return s, nil
 }

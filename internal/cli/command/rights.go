@@ -1,0 +1,34 @@
+package command
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// rightsHint is what to do where the kernel refused what a command needs, or has no
+// netfilter; "" for other errors. Errors of the program nft and of the agent are texts alone.
+func rightsHint(text string) string {
+	lower := strings.ToLower(text)
+	refused := strings.Contains(lower, "operation not permitted") || strings.Contains(lower, "permission denied")
+	switch {
+	case strings.Contains(text, "hint: "):
+		return ""
+	case refused && os.Geteuid() != 0:
+		return "\nhint: run it with sudo"
+	case refused && !mayAdminister():
+		return "\nhint: this needs CAP_NET_ADMIN: run it on the host, or start the container with --cap-add NET_ADMIN"
+	case strings.Contains(lower, "protocol not supported"):
+		return "\nhint: this kernel has no netfilter; sandboxes such as gVisor have none, and containers have that of their host"
+	}
+	return ""
+}
+
+// mayAdminister says whether this process has CAP_NET_ADMIN.
+func mayAdminister() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // 64 capabilities take two
+	err := unix.Capget(&header, &data[0])
+	return err != nil || data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
+}
