@@ -111,7 +111,7 @@ func TestKnownFlow(t *testing.T) {
 		t.Errorf("another flow: %v", r.Notes)
 	}
 	p.SourcePort = r.Local.Port()
-	if r := l.must(t, packet.In, p); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "has the flow of this packet") {
+	if r := l.must(t, packet.In, p); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "the packet belongs to a connection") {
 		t.Errorf("the flow from %s: %v", r.State, r.Notes)
 	}
 }
