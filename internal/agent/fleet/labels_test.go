@@ -110,6 +110,24 @@ func TestLabelled(t *testing.T) {
 		}
 		parts("parts/60-web.yaml", "parts/50-db.yaml")
 
+		// Who is told that parts were taken back finds those from before, however long it takes to
+		// prove them.
+		s.set(func() {
+			s.kernel.edits, s.kernel.verifies = true, 10*time.Second
+			s.kernel.probes, s.kernel.failed = []string{"tcp 192.0.2.7:443"}, "tcp 192.0.2.7:443"
+		})
+		s.desire(wire.Desired{Bundle: two, Rollout: 1, Labels: order(s.policy, nil)})
+		s.await(wire.StateReverted, time.Minute)
+		for path, is := range map[string]bool{"parts/60-web.yaml": true, "parts/50-db.yaml": false} {
+			if _, err := os.Lstat(filepath.Join(m.folder(two), path)); (err == nil) != is {
+				t.Errorf("%s is there: %v", path, !is)
+			}
+		}
+		s.set(func() { s.kernel.edits, s.kernel.verifies, s.kernel.failed = false, 0, "" })
+		web = order(s.policy, func(o *trust.LabelOrder) { o.Labels = map[string]string{"role": "web"} })
+		s.desire(wire.Desired{Bundle: two, Rollout: 1, Labels: web})
+		s.await(wire.StateConfirmed, time.Minute)
+
 		// The next agent goes on with them, and takes none from before.
 		end()
 		m, end = begin(kept)

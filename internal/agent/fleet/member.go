@@ -171,6 +171,7 @@ type Member struct {
 	sample     *wire.Sample  // that is not told yet
 	sampled    chan struct{} // there is one
 	restores   chan string   // who wants the host to load what runs once more
+	undoFiles  func()        // puts back the files of what runs; nil where nothing is brought
 	lives      lives
 	shares     shares
 }

@@ -114,14 +114,11 @@ func (m *Member) pursue(ctx context.Context, d *wire.Desired) error {
 	if err != nil {
 		return m.refuse(ctx, err)
 	}
+	m.undoFiles = undo
+	defer func() { m.undoFiles = nil }()
 	err = m.bring(ctx, d, file)
-	switch m.Report().State {
-	case wire.StateRefused, wire.StateReverted:
-		undo()
-	case wire.StateConfirmed:
-		if err == nil {
-			err = m.lists(ctx, d)
-		}
+	if err == nil && m.Report().State == wire.StateConfirmed {
+		err = m.lists(ctx, d)
 	}
 	return err
 }
@@ -153,9 +150,14 @@ func (m *Member) refuse(ctx context.Context, err error) error {
 	return nil
 }
 
-// fail reports the end of an attempt; final says that it is not made again.
+// fail reports the end of an attempt; final says that it is not made again. Who hears of it finds
+// the files of what runs.
 func (m *Member) fail(state wire.State, err error, final bool) {
 	m.note(err)
+	if m.undoFiles != nil {
+		m.undoFiles()
+		m.undoFiles = nil
+	}
 	m.update(func(s *State) {
 		s.Report.State, s.Report.Error = state, m.short(err)
 		if final {

@@ -363,6 +363,7 @@ type kernel struct {
 	files    []string
 	until    time.Time     // of the last one; zero: it is confirmed
 	takes    time.Duration // to load
+	verifies time.Duration // what it takes to prove what runs
 	refuse   string        // why it takes nothing
 	severs   bool          // what it loads cuts the host off for new connections, and with kills for all
 	kills    bool
@@ -454,8 +455,15 @@ func (k *kernel) Now(context.Context) (*Running, error) {
 	return &Running{Generation: k.loaded, File: k.files[len(k.files)-1], Mark: fmt.Sprint("m", k.loaded), Pending: !k.until.IsZero(), Until: k.until}, nil
 }
 
-func (k *kernel) Verify(context.Context) (string, error) { return k.differs, nil }
-func (k *kernel) Facts(context.Context) ([]byte, error)  { return []byte("{}"), nil }
+func (k *kernel) Verify(ctx context.Context) (string, error) {
+	k.mu.Lock()
+	takes, differs := k.verifies, k.differs
+	k.mu.Unlock()
+	sleep(ctx, takes)
+	return differs, nil
+}
+
+func (k *kernel) Facts(context.Context) ([]byte, error) { return []byte("{}"), nil }
 
 func (k *kernel) Probes(string) ([]string, error) {
 	k.mu.Lock()
