@@ -27,8 +27,8 @@ func newExplain() *cobra.Command {
 		Long: `Shows what a policy (the running one unless you give FILE, standard input for -) does with one
 packet: the verdict and the line that decides, every stage that the packet passes and why, the
 sets that were looked up with the entry that holds the address (file and line, country), and
-what NAT makes of the packet. Behaviour that no line of the policy states is marked "not
-written".
+what NAT makes of the packet. Behaviour that no line of the policy states is marked
+"built in".
 
 Nothing is sent. The answer is read from the policy itself; the compiled rules are evaluated
 for the same packet, and if the two differ, that is a bug in Sluice and an error.

@@ -66,10 +66,10 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 		v.Becomes = &becomes
 	}
 	if e.Packet.Out != "" && r.Packet.Out != "" && e.Packet.Out != r.Packet.Out {
-		r.Notes = append(r.Notes, fmt.Sprintf("the routes of this host lead the packet out by %s, not by %s", r.Packet.Out, e.Packet.Out))
+		r.Notes = append(r.Notes, fmt.Sprintf("by the routes of this host, the packet leaves by %s, not by %s", r.Packet.Out, e.Packet.Out))
 	}
 	if rule := e.Path.Rule; rule != nil && (rule.Limit != nil || rule.Max != nil) && r.Verdict == trace.Allow {
-		r.Notes = append(r.Notes, fmt.Sprintf("the kernel does not tell how much of %s is left: in the copy nothing of it is used up", limitWords(rule, "a rate", "a number of connections")))
+		r.Notes = append(r.Notes, fmt.Sprintf("the kernel does not show how much of %s is left: the copy begins with all of it", limitWords(rule, "a rate", "a number of connections")))
 	}
 	v.compare(e)
 	if !v.Same && v.ofBannedFlow(e.Decided()) {

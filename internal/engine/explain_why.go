@@ -67,34 +67,34 @@ func (v *Live) whyDifferent(ctx context.Context, h *apply.Host, e *explain.Follo
 	because := func(c Cause, format string, args ...any) { v.Cause, v.Because = c, fmt.Sprintf(format, args...) }
 	switch {
 	case decider != nil && decider.Foreign:
-		because(CauseOtherTool, "Sluice touches no other tool's rules, and what they close, a policy cannot open.")
+		because(CauseOtherTool, "Sluice leaves the rules of other tools alone: a policy cannot open what they close.")
 		return
 	case v.Verdict == trace.Lost:
 		because(CauseLost, "")
 		return
 	case !v.Loaded:
-		because(CauseNothingLoaded, "No policy of Sluice's is loaded here.")
+		because(CauseNothingLoaded, "No Sluice policy is loaded here.")
 		return
 	case v.askedBan(ofCommand):
-		because(CauseBan, "An address of it is banned by command, which is no part of the policy.")
+		because(CauseBan, "One of its addresses is banned by command, which is no part of the policy.")
 		return
 	case v.askedBan(ofLimit):
-		because(CauseBan, "An address of it is banned for a time, since it went over a limit of the policy.")
+		because(CauseBan, "One of its addresses is banned for a time, because it exceeded a limit of the running policy.")
 		return
 	}
 	if v.otherThan(ctx, h, e, because); v.Cause != "" {
 		return
 	}
 	if said := e.Path.Packet.State; v.State != "" && said != "" && v.State != said {
-		because(CauseConnectionState, "The policy's answer is about a packet that is %s, and here connection tracking says that it is %s.", said, v.State)
+		because(CauseConnectionState, "The policy's answer is about a packet that is %s, but connection tracking says here that it is %s.", said, v.State)
 		return
 	}
 	if rule := v.usedUp(e); rule != nil {
-		because(CauseUsedUp, "The policy's answer holds as long as %s of %s:%d %s not used up, and now %s.", limitWords(rule, "the rate", "the connections"),
-			filepath.Base(rule.Pos.File), rule.Pos.Line, limitWords(rule, "is", "are"), limitWords(rule, "it is", "they are"))
+		because(CauseUsedUp, "The policy's answer holds only within the %s limit of %s:%d, which is used up now.", limitWords(rule, "rate", "connection"),
+			filepath.Base(rule.Pos.File), rule.Pos.Line)
 		return
 	}
-	because(CauseBug, "What is loaded is what this policy says, as far as it can be told: this may be a bug in Sluice.")
+	because(CauseBug, "The loaded rules are those of this policy, as far as Sluice can tell: this may be a bug in Sluice.")
 }
 
 // otherThan says whether what is loaded was changed by hand, or made from another text
@@ -104,13 +104,13 @@ func (v *Live) otherThan(ctx context.Context, h *apply.Host, e *explain.Followed
 	quiet.Note, quiet.Progress = nil, nil
 	s, err := quiet.Status(ctx, true)
 	if err != nil {
-		because(CauseUnread, "What is loaded could not be compared with what was meant: %v.", err)
+		because(CauseUnread, "The loaded rules could not be compared with what was applied: %v.", err)
 		return
 	}
 	const changed = "The host has changed since generation %d: %s."
 	switch g := s.Generation; {
 	case s.Condition == apply.Foreign || g == nil:
-		because(CauseUnknownState, "The loaded rules are Sluice's, but this state does not know them.")
+		because(CauseUnknownState, "The loaded rules are Sluice's, but of another state directory.")
 	case len(s.Drift) > 0:
 		first := apply.DescribeDifference(s.Drift[0])
 		switch n := len(s.Drift) - 1; n {
@@ -120,17 +120,17 @@ func (v *Live) otherThan(ctx context.Context, h *apply.Host, e *explain.Followed
 		default:
 			first += fmt.Sprintf(", and %d differences more", n)
 		}
-		because(CauseChanged, "The loaded rules were changed since Sluice loaded them: %s.", first)
+		because(CauseChanged, "The rules were changed after Sluice had loaded them: %s.", first)
 	case g.Closed:
-		because(CauseClosed, "The confirmed policy could not be restored: what is loaded lets only ssh in.")
+		because(CauseClosed, "The confirmed policy could not be restored: the loaded rules allow only ssh.")
 	case !sameText(e.Resolved.Policy, g):
-		because(CauseOtherText, "What is loaded was made from another text: generation %d of %s, of %s.", g.Number, g.Policy, g.Created.Local().Format("2006-01-02 15:04:05"))
+		because(CauseOtherText, "The loaded rules were made from another text: generation %d of %s, from %s.", g.Number, g.Policy, g.Created.Local().Format("2006-01-02 15:04:05"))
 	case len(s.Host.Moved) > 0:
 		because(CauseHostMoved, changed, g.Number, s.Host.Moved[0])
 	case len(s.Host.Fixed) > 0:
 		because(CauseHostFixed, changed, g.Number, s.Host.Fixed[0])
 	case s.Grace > 0 && v.Verdict == trace.Allow && e.Packet.Protocol == packet.TCP:
-		because(CauseGrace, "TCP of unknown connections still passes for a moment, so that those from before the first load go on.")
+		because(CauseGrace, "TCP packets of unknown connections still pass for a moment, so that connections from before the first load go on.")
 	}
 }
 

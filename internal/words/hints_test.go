@@ -34,7 +34,7 @@ func TestHinted(t *testing.T) {
 			"this policy takes about 1 byte of kernel memory while it is loaded, of 2 bytes that are free\n  nothing changed\n  hint: --force loads it anyway"},
 		{fmt.Errorf("judge: %w", &query.FaultError{Policy: "p.yaml"}), "judge: trust neither answer: of one packet the proof says that it is , and the policy p.yaml means that it is \n" +
 			fmt.Sprintf("packet:  %+v", packet.Packet{}) + "\n  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
-		{&explain.DiffersError{Says: "the packet is dropped"}, "trust neither answer: the compiled rules do otherwise: the packet is dropped\n" +
+		{&explain.DiffersError{Says: "the packet is dropped"}, "trust neither answer: the compiled rules differ: the packet is dropped\n" +
 			"  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
 		{&apply.ClosedError{Cause: missing, Ports: []uint16{22}}, "the confirmed policy cannot be loaded: there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +
 			"  the host is closed, with ssh open at port 22\n  hint: apply a policy, or sluice rollback --netns customer7 to a generation of sluice history --netns customer7"},

@@ -28,7 +28,7 @@ var alwaysHolds = map[string]string{
 	"held":     "guests may only use their own addresses",
 	"invalid":  "a packet that belongs to no connection and begins none is dropped",
 	"answers":  "replies without a connection pass: of DHCP, and of services that bypass tracking",
-	"open":     "a section that the policy does not have allows everything",
+	"open":     "a section that is missing from the policy allows everything",
 }
 
 // Explained prints what a policy does with one packet, and why; with everyRule also rules that
@@ -48,7 +48,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	if v.Excerpt != nil {
 		quote(w, v.Excerpt)
 	} else if v.Stage != "routing" && v.Banned == "" {
-		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, always holds: "+alwaysHolds[v.Stage]))
+		fmt.Fprintln(w, command.Paint(w, "2", "  built-in rule: "+alwaysHolds[v.Stage]))
 	}
 	if v.Live != nil {
 		printLiveAnswer(w, v.Live)
@@ -56,7 +56,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	if b := v.Becomes; b != nil {
 		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", b.Ends), choice(b.Out != "", ", out by "+b.Out, ""))
 	}
-	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "What it passes"))
+	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "Path through the policy"))
 	printSteps(w, v.Steps, everyRule)
 	if len(v.Sets) > 0 {
 		fmt.Fprintln(w, "\n"+command.Paint(w, "1", "Sets looked up"))
@@ -80,21 +80,32 @@ func printEnd(w io.Writer, v *engine.Explained) {
 	case a == nil:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a && v.Banned != "":
-		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "Without the ban, the compiled rules do what the policy says."))
-		if v.Cost != nil {
-			fmt.Fprintf(w, "With the ban they cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
-		}
+		printAgreement(w, "Without the ban, the compiled rules agree", "; with it, they cost", v)
 	case *a:
-		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
-		if v.Cost != nil {
-			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, CostWords(v.Cost.CostsView))
-		}
+		printAgreement(w, "The compiled rules agree", "; they cost", v)
 	default:
-		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do something else")+": "+v.Program.Says+".")
+		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules differ")+": "+v.Program.Says+".")
 	}
 	if v.Live != nil {
 		printLive(w, v.Live)
 	}
+}
+
+// printAgreement prints that the compiled rules agree, and what they cost the packet.
+func printAgreement(w io.Writer, agree, cost string, v *engine.Explained) {
+	if v.Cost != nil {
+		measured := "estimated, not measured on this machine"
+		switch c := v.Cost.CostsView; {
+		case c.Elsewhere:
+			measured = "estimated"
+		case !c.Measured.IsZero() && len(c.Warnings) > 0:
+			measured = "measured on " + c.Measured.Format(time.DateOnly) + ", when this machine was busy"
+		case !c.Measured.IsZero():
+			measured = "measured on this machine on " + c.Measured.Format(time.DateOnly)
+		}
+		agree += fmt.Sprintf("%s this packet about %.0f ns (%s)", cost, v.Cost.NS, measured)
+	}
+	fmt.Fprintln(w, "\n"+command.Paint(w, "2", agree+"."))
 }
 
 // quote shows the line of the policy with a mark under what decides.
@@ -122,7 +133,9 @@ func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {
 		} else if s.Line != nil {
 			reason = s.Line.Text + ": " + s.Reason
 		} else if s.Decides {
-			place = "not written"
+			if place = "built in"; s.Stage == "ban" {
+				place = "a ban now"
+			}
 		}
 		rows = append(rows, [4]string{s.Hook, s.Stage, place, reason})
 		decides = append(decides, s.Decides)

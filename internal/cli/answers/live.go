@@ -33,13 +33,13 @@ func printLiveAnswer(w io.Writer, v *engine.Live) {
 
 // printLive prints what the packet met in the loaded firewall.
 func printLive(w io.Writer, v *engine.Live) {
-	title := "What it passes in the loaded firewall"
+	title := "Path through the loaded firewall"
 	if v.State != "" {
-		title += fmt.Sprintf(", as a packet that is %s there", v.State)
+		title += fmt.Sprintf(", where the packet is %s", v.State)
 	}
 	fmt.Fprintln(w, "\n"+command.Paint(w, "1", title))
 	if len(v.Steps) == 0 {
-		fmt.Fprintln(w, "  no chain of any tool")
+		fmt.Fprintln(w, "  no chain of any tool sees it")
 	}
 	printLiveSteps(w, v)
 	for _, note := range v.Notes {

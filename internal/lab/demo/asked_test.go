@@ -11,19 +11,19 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-const explained = `A new TCP packet from 192.0.2.1:40000 to 198.51.100.10:80 that comes in by wan is dropped by this line:
+const explained = `A new TCP packet from 192.0.2.1:40000 to 198.51.100.10:80 that arrives on wan is dropped by this line:
   policy.yaml:27:12
       default: drop
                ^
 
-What it passes
+Path through the policy
   input  rules    policy.yaml:29  allow web from visitors: 192.0.2.1 is not in visitors
 > input  default  policy.yaml:27  default: drop (no rule matches)
 `
 
 func TestExcerptHasTheAnswerAndWhatIsAskedFor(t *testing.T) {
 	got := excerpt(explained, "not in visitors")
-	want := `A new TCP packet from 192.0.2.1:40000 to 198.51.100.10:80 that comes in by wan is dropped by this line:
+	want := `A new TCP packet from 192.0.2.1:40000 to 198.51.100.10:80 that arrives on wan is dropped by this line:
   policy.yaml:27:12
       default: drop
 ...
@@ -31,7 +31,7 @@ func TestExcerptHasTheAnswerAndWhatIsAskedFor(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got := excerpt(explained, ""); strings.Contains(got, "...") || strings.Contains(got, "What it passes") {
+	if got := excerpt(explained, ""); strings.Contains(got, "...") || strings.Contains(got, "Path through the policy") {
 		t.Errorf("nothing further down was asked for:\n%s", got)
 	}
 }

@@ -131,7 +131,7 @@ func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 	}
 	if e.Undecided() {
 		a.Verdict, a.Hook, a.Stage, a.Line, a.Excerpt = Unknown, "", "", nil, nil
-		a.Why = "it depends on the way that the packet goes"
+		a.Why = "it depends on the route of the packet"
 		a.Ways, a.Unsure = e.viewWays(), e.unsure
 		a.Sentence, a.Notes = e.sentence(a), e.notes()
 		return a, nil
@@ -241,13 +241,13 @@ func entryOf(o resolve.Entry) Entry {
 func limitText(r *policy.Rule) string {
 	switch {
 	case r.Limit != nil && r.Max != nil:
-		return "as long as its rate and its connections are not used up"
+		return "within its rate and connection limits"
 	case r.Limit != nil && r.Limit.ThenBan > 0:
-		return "as long as its rate is not used up; a source over it is banned"
+		return "within its rate limit; a source that exceeds it is banned"
 	case r.Limit != nil:
-		return "as long as its rate is not used up; over it, the rules behind it decide"
+		return "within its rate limit; beyond it, the next rules decide"
 	case r.Max != nil:
-		return "as long as its connections are not used up; over them, the rules behind it decide"
+		return "within its connection limit; beyond it, the next rules decide"
 	}
 	return ""
 }

@@ -30,7 +30,7 @@ func (a asked) addresses(p *packet.Packet) error {
 		*end.to = address.Unmap()
 	}
 	if p.Source.IsValid() && p.Destination.IsValid() && p.Source.Is4() != p.Destination.Is4() {
-		return wrong("", "%s %s and %s %s are not of one family", a.Words.Name(Source), p.Source, a.Words.Name(Destination), p.Destination)
+		return wrong("", "%s %s and %s %s are of different families", a.Words.Name(Source), p.Source, a.Words.Name(Destination), p.Destination)
 	}
 	return nil
 }
@@ -45,13 +45,13 @@ func (a asked) way(p *packet.Packet) (packet.Way, error) {
 	elsewhere := p.Destination.IsValid() && known && !ours(p.Destination) && !p.Destination.IsMulticast() && p.Destination != broadcast
 	refuse := func(end netip.Addr, is string) error {
 		hook := a.Words.Name(Hook)
-		return wrong(fmt.Sprintf("leave out %s, and the way follows from %s and %s", hook, a.Words.Name(Source), a.Words.Name(Destination)),
+		return wrong(fmt.Sprintf("omit %s: it follows from %s and %s", hook, a.Words.Name(Source), a.Words.Name(Destination)),
 			"%s %s: %s is %s address of this host", hook, a.Hook, end, is)
 	}
 	switch way := packet.Way(a.Hook); way {
 	case packet.In:
 		if elsewhere {
-			return "", refuse(p.Destination, "no")
+			return "", refuse(p.Destination, "not an")
 		}
 		return way, nil
 	case packet.Through:
@@ -61,12 +61,12 @@ func (a asked) way(p *packet.Packet) (packet.Way, error) {
 		return way, nil
 	case packet.Out:
 		if known && p.Source.IsValid() && !ours(p.Source) {
-			return "", refuse(p.Source, "no")
+			return "", refuse(p.Source, "not an")
 		}
 		return way, nil
 	case "":
 	default:
-		return "", wrong("there are input, forward and output", "%s %q: unknown hook", a.Words.Name(Hook), a.Hook)
+		return "", wrong("use input, forward or output", "%s %q: unknown hook", a.Words.Name(Hook), a.Hook)
 	}
 	switch {
 	case a.User != "" || ours(p.Source) && a.In == "" || !p.Source.IsValid() && p.Destination.IsLoopback():
@@ -85,8 +85,8 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 		field       Field
 		text, wrong string
 	}{
-		{In, a.In, map[packet.Way]string{packet.Out: "what the host sends comes in by no interface"}[way]},
-		{Out, a.Out, map[packet.Way]string{packet.In: "what comes to the host leaves by no interface"}[way]},
+		{In, a.In, map[packet.Way]string{packet.Out: "packets that the host sends arrive on no interface"}[way]},
+		{Out, a.Out, map[packet.Way]string{packet.In: "packets for the host leave by no interface"}[way]},
 	} {
 		if said.text != "" && said.wrong != "" {
 			return wrong("", "%s %s cannot be used on %s: %s", a.Words.Name(said.field), said.text, way, said.wrong)
@@ -97,7 +97,7 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 	}
 	to := a.Words.Name(Destination)
 	if !p.Source.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS, or, for what this host sends, %s ADDRESS or %s output", a.Words.Name(Source), to, a.Words.Name(Hook)), "who is the packet from?")
+		return wrong(fmt.Sprintf("give %s ADDRESS; for packets that this host sends, give %s ADDRESS or %s output", a.Words.Name(Source), to, a.Words.Name(Hook)), "where does the packet come from?")
 	}
 	if p.In == "" {
 		if names, _ := a.arrivals(p.Source, p.Destination); len(names) > 0 {
@@ -108,10 +108,10 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 		return nil
 	}
 	if way == packet.Through {
-		return wrong(fmt.Sprintf("say %s ADDRESS", to), "where is the packet forwarded to?")
+		return wrong(fmt.Sprintf("give %s ADDRESS", to), "where does the packet go?")
 	}
 	if p.Destination = ownAddress(a.Resolved.Facts, p.In, p.Source); !p.Destination.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS", to), "no IPv%d address of this host is known", familyOf(p.Source))
+		return wrong(fmt.Sprintf("give %s ADDRESS", to), "no IPv%d address of this host is known", familyOf(p.Source))
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 // sent fills in the ends of what the host sends.
 func (a asked) sent(p *packet.Packet) error {
 	if !p.Destination.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS", a.Words.Name(Destination)), "who is the packet to?")
+		return wrong(fmt.Sprintf("give %s ADDRESS", a.Words.Name(Destination)), "where does the packet go?")
 	}
 	if p.Source.IsValid() {
 		return nil
@@ -138,7 +138,7 @@ func (a asked) sent(p *packet.Packet) error {
 		return nil
 	}
 	if p.Source = ownAddress(a.Resolved.Facts, device, p.Destination); !p.Source.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS", a.Words.Name(Source)), "no IPv%d address of this host is known", familyOf(p.Destination))
+		return wrong(fmt.Sprintf("give %s ADDRESS", a.Words.Name(Source)), "no IPv%d address of this host is known", familyOf(p.Destination))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (e *Followed) notes() []string {
 		first := e.Packet
 		first.State = packet.New
 		if begun := reference.Follow(e.Resolved, first, e.Way); first.Tuple() != begun.Packet.Tuple() {
-			add("a connection keeps the rewriting that it began with, which is not shown here: ask for its first packet")
+			add("a connection keeps the rewriting that it began with, which is not shown here: explain its first packet")
 		}
 	}
 	return notes
@@ -48,7 +48,7 @@ func (e *Followed) untracked() string {
 		return ""
 	}
 	state := e.Words.Name(State)
-	return fmt.Sprintf("connection tracking never sees this packet, whatever %s says: ask without %s", state, state)
+	return fmt.Sprintf("connection tracking never sees this packet, whatever %s says: omit %s", state, state)
 }
 
 // otherRewriting says that what the packet becomes depends on the way that it goes.
@@ -62,7 +62,7 @@ func (e *Followed) otherRewriting() string {
 	if len(becomes) < 2 {
 		return ""
 	}
-	return "by the way that it goes, it becomes a packet " + strings.Join(becomes, ", or ")
+	return "depending on its route, it becomes a packet " + strings.Join(becomes, ", or ")
 }
 
 // noInterface says that the host has no interface of a name that was said.
@@ -71,7 +71,7 @@ func (e *Followed) noInterface() string {
 	for _, name := range []string{e.Packet.In, e.Packet.Out} {
 		is := func(i host.Interface) bool { return i.Name == name }
 		if name != "" && name != "lo" && facts.Known && !slices.ContainsFunc(facts.Interfaces, is) {
-			return "this host has no interface " + name + " now"
+			return "this host has no interface " + name + " at the moment"
 		}
 	}
 	return ""
@@ -83,7 +83,7 @@ func (e *Followed) otherInterface() string {
 	if e.Packet.Out == "" || r.Leads != host.Onward || slices.Contains(r.Out, e.Packet.Out) {
 		return ""
 	}
-	return fmt.Sprintf("the routes of this host lead the packet out by %s, not by %s", strings.Join(r.Out, " or "), e.Packet.Out)
+	return fmt.Sprintf("by the routes of this host, the packet leaves by %s, not by %s", strings.Join(r.Out, " or "), e.Packet.Out)
 }
 
 // notForwarded says that the host forwards no packet at all.

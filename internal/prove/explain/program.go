@@ -25,7 +25,7 @@ func (a Agreement) Differs() bool { return a.Agrees != nil && !*a.Agrees }
 type DiffersError struct{ Says string }
 
 func (e *DiffersError) Error() string {
-	return "trust neither answer: the compiled rules do otherwise: " + e.Says
+	return "trust neither answer: the compiled rules differ: " + e.Says
 }
 
 // OfSluice says that the bug is not in the policy.
@@ -83,13 +83,13 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 	loaded := prog
 	prog = prog.BehindRouting()
 	if path.Stage == "routing" {
-		return Agreement{&yes, "they are not asked"}
+		return Agreement{&yes, "they are not evaluated"}
 	}
 	if p.State == packet.Untracked {
 		tracked := p
 		tracked.State = ""
 		if got := reach.Evaluate(prog, tracked, way); got.Packet.State != packet.Untracked {
-			return Agreement{Says: "the packet was said to be untracked, and the policy has it tracked"}
+			return Agreement{Says: "the packet was given as untracked, but the policy has it tracked"}
 		}
 	}
 	asked, way := askedOf(p, way, path)
@@ -98,11 +98,11 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 	}
 	got := reach.Evaluate(prog, asked, way)
 	if !got.Certain {
-		return Agreement{Says: "it depends on what the compiled rules alone do not tell: " + strings.Join(got.Doubts, ", ")}
+		return Agreement{Says: "it depends on facts outside the compiled rules: " + strings.Join(got.Doubts, ", ")}
 	}
 	known := p.State == packet.Established || p.State == packet.Related
 	if path.Stage == "ban" && known && reach.Evaluate(loaded, asked, way).Verdict == program.Accept {
-		return Agreement{Says: "a flow of a banned address is deleted when the ban comes, so that the rules meet no such packet"}
+		return Agreement{Says: "the connections of a banned address are deleted when it is banned, so no such packet can arrive"}
 	}
 	verdict := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}[got.Verdict]
 	says := fmt.Sprintf("%s (%s)", verdict, got.Describe())

@@ -167,9 +167,9 @@ func (a asked) interfaces() error {
 			continue
 		}
 		if len(zone.Interfaces) == 0 {
-			return wrong(fmt.Sprintf("say an interface, or leave %s out", name), "%s %s: %s is a zone without interfaces", name, said.value, said.value)
+			return wrong(fmt.Sprintf("give an interface, or omit %s", name), "%s %s: %s is a zone without interfaces", name, said.value, said.value)
 		}
-		return wrong("say one of its interfaces: "+strings.Join(zone.Patterns(), ", "), "%s %s: %s is a zone", name, said.value, said.value)
+		return wrong("give one of its interfaces: "+strings.Join(zone.Patterns(), ", "), "%s %s: %s is a zone", name, said.value, said.value)
 	}
 	return nil
 }

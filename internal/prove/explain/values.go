@@ -30,7 +30,7 @@ func (a asked) wire(p *packet.Packet) error {
 	if !known {
 		v, err := strconv.ParseUint(name, 10, 8)
 		if err != nil {
-			return wrong("there are tcp, udp, sctp, icmp and numbers up to 255", "%s %q: unknown protocol", a.Words.Name(Protocol), a.Protocol)
+			return wrong("use tcp, udp, sctp, icmp or a number up to 255", "%s %q: unknown protocol", a.Words.Name(Protocol), a.Protocol)
 		}
 		n = uint8(v)
 	}
@@ -64,11 +64,11 @@ func (a asked) ports(p *packet.Packet) error {
 				if name := nearest.Of(port.text, portNames(a.Resolved.Policy, p.Protocol)); name != "" && name != port.text {
 					hint = "did you mean " + name + "?"
 				}
-				return wrong(hint, "%s %q is no port of %s", name, port.text, protocol)
+				return wrong(hint, "%s %q is not a port of %s", name, port.text, protocol)
 			}
 			*port.to = n
 		case p.HasPorts() && port.otherwise == 0:
-			return wrong(fmt.Sprintf("say %s PORT", name), "which port is the packet for?")
+			return wrong(fmt.Sprintf("give %s PORT", name), "which port is the packet for?")
 		case p.HasPorts():
 			*port.to = port.otherwise
 		}
@@ -114,7 +114,7 @@ func (a asked) tcpFlags(p *packet.Packet) error {
 	name := a.Words.Name(Flags)
 	if p.Protocol != packet.TCP {
 		if a.Flags != "" {
-			return wrong("", "%s is about TCP", name)
+			return wrong("", "%s is for TCP only", name)
 		}
 		return nil
 	}
@@ -136,7 +136,7 @@ func (a asked) icmp(p *packet.Packet) error {
 	field := a.Words.Name(ICMPType)
 	if !isICMP(*p) {
 		if a.ICMPType != "" {
-			return wrong(fmt.Sprintf("leave %s out", a.Words.Name(Protocol)), "%s is about ICMP", field)
+			return wrong(fmt.Sprintf("omit %s", a.Words.Name(Protocol)), "%s is for ICMP only", field)
 		}
 		return nil
 	}
@@ -150,7 +150,7 @@ func (a asked) icmp(p *packet.Packet) error {
 	} else if n, ok := policy.ICMPNumber(six, name); ok {
 		p.ICMPType = n
 	} else {
-		return wrong("a number, or one of "+strings.Join(policy.ICMPNames(six), ", "),
+		return wrong("use a number, or one of "+strings.Join(policy.ICMPNames(six), ", "),
 			"%s %q: unknown type of IPv%d%s", field, name, familyOf(p.Source), meantType(six, name))
 	}
 	if six && slices.Contains([]uint8{133, 134, 135, 136, 137}, p.ICMPType) {
@@ -191,7 +191,7 @@ func meantType(six bool, name string) string {
 func (a asked) tracked(p *packet.Packet) error {
 	state := packet.State(a.State)
 	if !slices.Contains([]packet.State{"", packet.New, packet.Established, packet.Related, packet.Invalid, packet.Untracked}, state) {
-		return wrong("there are new, established, related, invalid and untracked", "%s %q: unknown state", a.Words.Name(State), a.State)
+		return wrong("use new, established, related, invalid or untracked", "%s %q: unknown state", a.Words.Name(State), a.State)
 	}
 	p.State = state
 	return nil
@@ -204,7 +204,7 @@ func (a asked) marked(p *packet.Packet) error {
 	}
 	n, err := strconv.ParseUint(a.Mark, 0, 32)
 	if err != nil {
-		return wrong("write a number of 32 bits, such as 0x1", "%s %q is no mark", a.Words.Name(Mark), a.Mark)
+		return wrong("write a number of 32 bits, such as 0x1", "%s %q is not a mark", a.Words.Name(Mark), a.Mark)
 	}
 	p.Mark = uint32(n)
 	return nil

@@ -157,20 +157,20 @@ func (e *Followed) viewWays() (out []WayView) {
 // tell it.
 func (e *Followed) doubts() (out []string) {
 	add := func(text string, unsaid Field, more string) {
-		text += ": say " + e.Words.Name(unsaid) + more
+		text += ": give " + e.Words.Name(unsaid) + more
 		if !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}
 	if len(e.names(wayTaken.mark)) > 1 {
-		add("rules of routing (ip rule) tell packets by their mark, which is not known", Mark, ", 0 for what nothing marks")
+		add("routing rules (ip rule) go by the mark of the packet, which is not known", Mark, ", or 0 for packets that nothing marks")
 	}
 	if len(e.names(wayTaken.in)) > 1 {
 		from := e.Packet.Source
 		if _, known := e.arrivals(from, e.Packet.Destination); known {
-			add(fmt.Sprintf("%s is reached by several interfaces, of which a packet from there may come in by each", from), In, "")
+			add(fmt.Sprintf("%s is reached by several interfaces, and a packet from there may arrive on any of them", from), In, "")
 		} else {
-			add(fmt.Sprintf("this host has no route to %s, so nobody knows by which interface a packet from there comes in", from), In, "")
+			add(fmt.Sprintf("this host has no route to %s, so it is not known on which interface a packet from there arrives", from), In, "")
 		}
 	}
 	for _, w := range e.ways {

@@ -16,7 +16,7 @@ var does = map[policy.Action]string{policy.Allow: "allows", policy.Drop: "drops"
 func (e *Followed) sentence(a *Answer) string {
 	about := []string{packetSubject(e.Packet, e.Path.Packet.State), Ends(e.Packet), e.route()}
 	if a.Verdict == Unknown {
-		return strings.Join(append(about, "has no verdict that holds on every way it may go:"), " ")
+		return strings.Join(append(about, "has no single verdict, since its route is not known:"), " ")
 	}
 	text := strings.Join(append(about, "is", a.Verdict.Done()), " ")
 	if a.Verdict == policy.Reject {
@@ -28,7 +28,7 @@ func (e *Followed) sentence(a *Answer) string {
 	case a.Banned != "":
 		text += fmt.Sprintf(" by a ban: %s. Without the ban, the policy %s it by this line:", a.Banned, does[e.Path.Verdict])
 	case a.Stage == "routing":
-		text += " by routing, before any rule is asked: " + a.Why + "."
+		text += " by routing, before any rule is evaluated: " + a.Why + "."
 	case a.Line == nil:
 		text += ": " + a.Why + "."
 	case a.Limited != "":
@@ -86,17 +86,17 @@ func (e *Followed) route() string {
 	by := func(word string, of func(wayTaken) string) string {
 		names := e.names(of)
 		if len(names) == 0 || len(names) > shownDevices {
-			return word + " by an unknown interface"
+			return word + " an unknown interface"
 		}
-		return word + " by " + strings.Join(names, " or ")
+		return word + " " + strings.Join(names, " or ")
 	}
 	switch {
 	case e.Path.Stage == "routing" && e.Path.Hook == policy.Output:
 		return "that this host sends"
 	case e.Path.Hook == policy.Output:
-		return "that this host sends " + by("out", wayTaken.out)
+		return "that this host sends " + by("on", wayTaken.out)
 	case e.Path.Hook == policy.Forward && e.Path.Stage != "routing":
-		return "that comes " + by("in", wayTaken.in) + " and goes " + by("out", wayTaken.out)
+		return "that arrives " + by("on", wayTaken.in) + " and leaves " + by("by", wayTaken.out)
 	}
-	return "that comes " + by("in", wayTaken.in)
+	return "that arrives " + by("on", wayTaken.in)
 }

@@ -316,9 +316,9 @@ func (w *walk) rule(rule *policy.Rule) {
 	}
 	switch {
 	case rule.Limit != nil:
-		reason += ", as long as the rate is not used up"
+		reason += ", within its rate limit"
 	case rule.Max != nil:
-		reason += ", as long as the connections are not used up"
+		reason += ", within its connection limit"
 	}
 	w.ends(rule.Action, "rules", rule.Pos, rule.Text, reason)
 	w.decided.Rule = rule
