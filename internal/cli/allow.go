@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -166,10 +165,7 @@ func printAllows(w io.Writer, list []engine.AllowEntry) {
 	fmt.Fprintln(table, "address\tto\tuntil\tby\tsince\treason")
 	now := time.Now()
 	for _, e := range list {
-		until := "forever"
-		if !e.Until.IsZero() {
-			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), english.Span(e.Until.Sub(now)))
-		}
+		until := command.Until(e.Until, now)
 		switch {
 		case e.Lifted:
 			until += ", lifted but still in force"

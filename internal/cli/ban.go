@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,35 +88,31 @@ func runBan(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	h, err := doorOf(cmd)
-	if err != nil {
-		return err
-	}
-	ctx, stop := command.Interruptible(cmd)
-	defer stop()
-	out, err := h.Ban(ctx, in)
-	if err != nil {
-		return err
-	}
-	if optionsOf(cmd).json {
-		err = command.PrintJSON(cmd.OutOrStdout(), out)
-	} else {
-		for i, text := range out.Notes {
-			if i == shownRefusals {
-				note(cmd, fmt.Sprintf("and %d more such notes, with --json", len(out.Notes)-i))
-				break
-			}
-			note(cmd, text)
+	return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+		out, err := h.Ban(ctx, in)
+		if err != nil {
+			return err
 		}
-		printBanned(cmd.OutOrStdout(), in, out)
-	}
-	if err == nil && !out.InForce {
-		return command.Found("the rules do not enforce bans: somebody else changed them\nhint: sluice restore" + command.HereArguments(cmd))
-	}
-	if err == nil && len(out.Refused) > 0 {
-		return command.Found(refusedText(out.Refused))
-	}
-	return err
+		err = answer(cmd, out, false, func(w io.Writer) {
+			for i, text := range out.Notes {
+				if i == shownRefusals {
+					note(cmd, fmt.Sprintf("and %d more such notes, with --json", len(out.Notes)-i))
+					break
+				}
+				note(cmd, text)
+			}
+			printBanned(w, in, out)
+		})
+		switch {
+		case err != nil:
+			return err
+		case !out.InForce:
+			return command.Found("the rules do not enforce bans: somebody else changed them\nhint: sluice restore" + command.HereArguments(cmd))
+		case len(out.Refused) > 0:
+			return command.Found(refusedText(out.Refused))
+		}
+		return nil
+	})(cmd, nil)
 }
 
 func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {

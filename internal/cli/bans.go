@@ -90,7 +90,7 @@ func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "address\tuntil\thits\tby\tsince\treason")
 	for _, b := range list {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", whatText(b), untilText(b, now), hitsText(b), bannedBy(b), sinceText(b), b.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", whatText(b), command.Until(b.Until, now), hitsText(b), bannedBy(b), sinceText(b), b.Reason)
 	}
 	return errors.Join(table.Flush(), buffered.Flush())
 }
@@ -109,13 +109,6 @@ func whatText(b apply.BanEntry) string {
 		text += " of " + b.Data.Format(time.DateOnly)
 	}
 	return text + ")"
-}
-
-func untilText(b apply.BanEntry, now time.Time) string {
-	if b.Until.IsZero() {
-		return "forever"
-	}
-	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), english.Span(b.Until.Sub(now)))
 }
 
 func hitsText(b apply.BanEntry) string {

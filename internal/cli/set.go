@@ -251,10 +251,7 @@ func printLivingSet(w io.Writer, s engine.LivingSet) {
 	}
 	now := time.Now()
 	for _, e := range s.Added {
-		until := "forever"
-		if !e.Until.IsZero() {
-			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), english.Span(e.Until.Sub(now)))
-		}
+		until := command.Until(e.Until, now)
 		if !e.InForce {
 			until += ", not in force"
 		}

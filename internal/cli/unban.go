@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,25 +36,22 @@ lifted, 2 bad use, or it failed.`,
 			if err != nil {
 				return err
 			}
-			h, err := doorOf(cmd)
-			if err != nil {
+			return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+				out, err := h.Unban(ctx, list)
+				if err != nil {
+					return err
+				}
+				other := len(out.NotThere)+len(out.OfFleet) > 0
+				err = answer(cmd, out, false, func(w io.Writer) {
+					if out.Lifted > 0 || !other {
+						fmt.Fprintf(w, "lifted %s\n", english.Plural(out.Lifted, "ban"))
+					}
+				})
+				if err == nil && other {
+					return command.Found(notBannedText(out))
+				}
 				return err
-			}
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			out, err := h.Unban(ctx, list)
-			if err != nil {
-				return err
-			}
-			if optionsOf(cmd).json {
-				err = command.PrintJSON(cmd.OutOrStdout(), out)
-			} else if out.Lifted > 0 || len(out.NotThere)+len(out.OfFleet) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", english.Plural(out.Lifted, "ban"))
-			}
-			if err == nil && len(out.NotThere)+len(out.OfFleet) > 0 {
-				return command.Found(notBannedText(out))
-			}
-			return err
+			})(cmd, nil)
 		},
 	}
 	addMessage(cmd)

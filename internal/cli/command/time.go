@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -58,3 +59,11 @@ func (t *Time) String() string {
 
 // Type is what help calls its value.
 func (t *Time) Type() string { return "duration" }
+
+// Until says when something ends, and how long that is from now; zero is forever.
+func Until(end, now time.Time) string {
+	if end.IsZero() {
+		return "forever"
+	}
+	return fmt.Sprintf("%s (%s)", end.Local().Format(time.DateTime), english.Span(end.Sub(now)))
+}

@@ -241,8 +241,7 @@ func printHoldings(w io.Writer, what string, all []api.Holding, now time.Time) e
 		if hosts == "" {
 			hosts = "all"
 		}
-		until := fmt.Sprintf("%s (%s)", e.Expires.Local().Format(time.DateTime), english.Span(e.Expires.Sub(now)))
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\t%s\t%s\n", e.Id, address, hosts, e.Proved, e.Of, until, command.PlainName(e.Who), command.PlainName(e.Reason))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d of %d\t%s\t%s\t%s\n", e.Id, address, hosts, e.Proved, e.Of, command.Until(e.Expires, now), command.PlainName(e.Who), command.PlainName(e.Reason))
 	}
 	return errors.Join(table.Flush(), buffered.Flush())
 }
