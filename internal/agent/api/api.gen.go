@@ -129,15 +129,15 @@ func (e YouMay) Valid() bool {
 	}
 }
 
-// About Who answers.
+// About The agent that answers.
 type About struct {
 	// Host the name that the host has
 	Host string `json:"host,omitempty"`
 
-	// Namespaces those that it serves, "-" being its own
+	// Namespaces those that it serves; "-" is its own
 	Namespaces []string `json:"namespaces"`
 
-	// NotServed those that it was told to serve and does not, for who may read
+	// NotServed those that it should serve but does not, for callers who may read
 	NotServed []NotServedNamespace `json:"not-served,omitempty"`
 
 	// Protocols the levels of the protocol that it speaks
@@ -167,21 +167,21 @@ type Addition struct {
 	What string `json:"what"`
 }
 
-// Adopted What was done for connections that ran before they were tracked.
+// Adopted What was done for connections older than their tracking.
 type Adopted = apply.Adopted
 
-// Alert Something that a person should know of.
+// Alert Something that a person should know about.
 type Alert = apply.Alert
 
 // AllowRequest defines model for AllowRequest.
 type AllowRequest struct {
-	// For seconds; until it is lifted unless given
+	// For seconds. Default: until it is lifted
 	For float64 `json:"for,omitempty"`
 
 	// OverBan also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
-	// Service as rules write it; every one unless given
+	// Service as rules write it. Default: every one
 	Service string `json:"service,omitempty"`
 
 	// What an address, prefix or range
@@ -190,7 +190,7 @@ type AllowRequest struct {
 
 // Allowed defines model for Allowed.
 type Allowed struct {
-	// Exceptions that came, or were lifted
+	// Exceptions added or lifted
 	Exceptions []Exception `json:"exceptions"`
 
 	// Generation that runs now
@@ -206,10 +206,10 @@ type Allows = []struct {
 	// By Who made a change, from where and why.
 	By Author `json:"by"`
 
-	// Id of one of the fleet, its ID there
+	// Id if it is from the fleet, its ID there
 	Id string `json:"id,omitempty"`
 
-	// InForce whether the rules that run have it
+	// InForce whether the running rules have it
 	InForce bool `json:"in-force"`
 
 	// Lifted the rules should not have it: a command was killed, or an older policy with it came back
@@ -218,7 +218,7 @@ type Allows = []struct {
 	// OverBan it holds also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
-	// Service as rules write it; every one unless given
+	// Service as rules write it. Default: every one
 	Service string    `json:"service,omitempty"`
 	Since   time.Time `json:"since"`
 
@@ -234,11 +234,11 @@ type ApplyRequest struct {
 	// Building How a policy is built.
 	Building Building `json:"building,omitempty"`
 
-	// Detach on a host of a fleet, take it out of the hands of the fleet; of root alone
+	// Detach on a host of a fleet, replace the policy of the fleet; root only
 	Detach  bool          `json:"detach,omitempty"`
 	Options ChangeOptions `json:"options,omitempty"`
 
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy"`
 }
 
@@ -252,7 +252,7 @@ type BanEntry = apply.BanEntry
 type BanRequest struct {
 	Bans []ToBan `json:"bans"`
 
-	// For seconds, of those that give no time of their own; until they are lifted unless given
+	// For seconds, for those without a time of their own. Default: until they are lifted
 	For float64 `json:"for,omitempty"`
 
 	// Force also who is logged in over ssh
@@ -262,13 +262,13 @@ type BanRequest struct {
 	KeepLonger bool `json:"keep-longer,omitempty"`
 }
 
-// Banned What came of bans, or of lifting them.
+// Banned The result of banning or unbanning.
 type Banned = apply.Banned
 
 // Bans defines model for Bans.
 type Bans = []apply.BanEntry
 
-// Beside What decides about packets beside rules.
+// Beside What decides about packets besides rules.
 type Beside = engine.Beside
 
 // BriefLine What a change means for a service in one direction.
@@ -285,14 +285,14 @@ type Building struct {
 	// NoExpect do not prove the expectations of the policy
 	NoExpect bool `json:"no-expect,omitempty"`
 
-	// Order by what rules are ordered that may change places: as those of the running policy unless given
+	// Order what to order exchangeable rules by. Default: as for the running policy
 	Order BuildingOrder `json:"order,omitempty"`
 
-	// Without passes of the optimizer that are left out
+	// Without passes of the optimizer to skip
 	Without []string `json:"without,omitempty"`
 }
 
-// BuildingOrder by what rules are ordered that may change places: as those of the running policy unless given
+// BuildingOrder what to order exchangeable rules by. Default: as for the running policy
 type BuildingOrder string
 
 // Change A sysctl that a generation sets.
@@ -300,16 +300,16 @@ type Change = apply.Change
 
 // ChangeOptions defines model for ChangeOptions.
 type ChangeOptions struct {
-	// Confirm seconds after which it is taken back unless confirmed
+	// Confirm seconds after which it is rolled back unless confirmed
 	Confirm float64 `json:"confirm,omitempty"`
 
 	// Cut end existing connections that the new policy refuses
 	Cut bool `json:"cut,omitempty"`
 
-	// Force also where it locks a peer out or takes too much memory
+	// Force even if it locks a peer out or needs too much memory
 	Force bool `json:"force,omitempty"`
 
-	// Keep keep it at once, whatever waits and whoever is locked out
+	// Keep keep it at once, even if another one is waiting or somebody is locked out
 	Keep bool `json:"keep,omitempty"`
 
 	// NoVerify do not read the rules back or prove them
@@ -321,26 +321,26 @@ type CheckFinding = check.Finding
 
 // CheckRequest defines model for CheckRequest.
 type CheckRequest struct {
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy"`
 }
 
-// Checked What is wrong with a policy, as "sluice check --json" prints it.
+// Checked The findings about a policy, as "sluice check --json" prints them.
 type Checked = engine.Checked
 
-// Choice What a backend chooses by cost, and means the same.
+// Choice What a backend chooses by cost, with the same meaning.
 type Choice = apply.Choice
 
-// ConnectionTable How full the connection table is. The counts are of the network namespace, from when it was made.
+// ConnectionTable How full the connection table is. Counts are for the network namespace, since it was created.
 type ConnectionTable = conntrack.Table
 
-// Cost What rules take. The kinds of objects of the backend stand beside the rest, such as chains and sets.
+// Cost What rules use. It also has the kinds of objects of the backend, such as chains and sets.
 type Cost = backend.Cost
 
 // Counter What one rule of the policy has counted.
 type Counter = apply.Counter
 
-// CountriesUpdated What country data are in use now.
+// CountriesUpdated The country data in use now.
 type CountriesUpdated = geo.UpdateResult
 
 // Decider Who decided: a line of a policy, or what always holds.
@@ -349,28 +349,28 @@ type Decider = query.Decider
 // DeletedEntries defines model for DeletedEntries.
 type DeletedEntries = engine.DeletedEntries
 
-// Detached Who applied a policy of his own on a host of a fleet.
+// Detached Who applied a local policy on a host of a fleet.
 type Detached = apply.Detached
 
-// Diff What a policy does otherwise than the one that runs, as "sluice diff running FILE --json" prints it.
+// Diff The differences between a policy and the running one, as "sluice diff running FILE --json" prints them.
 type Diff = query.Report
 
 // DiffAddresses defines model for DiffAddresses.
 type DiffAddresses = query.Addresses
 
-// DiffChange Packets of one class that the two policies treat otherwise.
+// DiffChange Packets of one class that the two policies treat differently.
 type DiffChange = query.Change
 
 // DiffRequest defines model for DiffRequest.
 type DiffRequest struct {
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy"`
 }
 
 // DiffSide What one of the policies does with the packets.
 type DiffSide = query.Side
 
-// Difference One thing in which the kernel is not what was meant.
+// Difference One difference between the kernel and what was loaded.
 type Difference = backend.Difference
 
 // DisallowRequest defines model for DisallowRequest.
@@ -378,7 +378,7 @@ type DisallowRequest struct {
 	// Force even if somebody who is logged in over ssh could not come back
 	Force bool `json:"force,omitempty"`
 
-	// Service as rules write it; all that it is let in to unless given
+	// Service as rules write it. Default: all that it is allowed to reach
 	Service string `json:"service,omitempty"`
 
 	// What an address, prefix or range
@@ -401,47 +401,47 @@ type Download struct {
 	// From the file or URL
 	From string `json:"from"`
 
-	// Total -1 where the server does not say
+	// Total -1 if the server does not say
 	Total int64 `json:"total"`
 }
 
-// DropChoice Which drops are wanted; without fields all. Source and interface choose among the packets that are looked at.
+// DropChoice Which drops to report; without fields all. Source and interface select among the packets that are examined.
 type DropChoice = engine.DropChoice
 
-// DropCounts What the kernel has dropped since the request came.
+// DropCounts What the kernel has dropped since the request began.
 type DropCounts = engine.DropCounts
 
-// DropRule A rule by which a packet was dropped.
+// DropRule A rule that dropped a packet.
 type DropRule = engine.DropRule
 
 // Dropped The last packet that was dropped of a source.
 type Dropped = apply.Dropped
 
-// DroppedPacket A packet that the kernel dropped. Of one that a line of the policy dropped and logged it has that line.
+// DroppedPacket A packet that the kernel dropped, with the line of the policy if that dropped and logged it.
 type DroppedPacket = engine.Dropped
 
-// Due A list, or the country data, that the policy takes from elsewhere.
+// Due A list, or the country data, that the policy gets from elsewhere.
 type Due = apply.Due
 
-// EndedFlows Flows that the policy's bans end.
+// EndedFlows Connections that the bans of the policy end.
 type EndedFlows = apply.EndedFlows
 
 // EntryAnswer defines model for EntryAnswer.
 type EntryAnswer = engine.EntryAnswer
 
-// EntryChoice Which entries of the connection table; what is not given is any. Addresses and ports are those of the packet that began the connection.
+// EntryChoice Which entries of the connection table; a missing field means any. Addresses and ports are those of the packet that began the connection.
 type EntryChoice = engine.EntryChoice
 
 // EntryCount defines model for EntryCount.
 type EntryCount = engine.EntryCount
 
-// EntryQuestion Which entries of the connection table, as EntryChoice says, and how they are given.
+// EntryQuestion Which entries of the connection table, as in EntryChoice, and how to return them.
 type EntryQuestion = engine.EntryQuestion
 
-// EntryWatch Of which entries events are told, as EntryChoice says, and until when. Without an end it wants application/x-ndjson.
+// EntryWatch The entries to report events of, as in EntryChoice, and until when. Without an end it needs application/x-ndjson.
 type EntryWatch = engine.EntryWatch
 
-// Event Something that happened to a generation.
+// Event An event of a generation.
 type Event = apply.Event
 
 // Exception defines model for Exception.
@@ -449,16 +449,16 @@ type Exception struct {
 	// By Who made a change, from where and why.
 	By Author `json:"by"`
 
-	// Id of one of the fleet, its ID there
+	// Id if it is from the fleet, its ID there
 	Id string `json:"id,omitempty"`
 
 	// OverBan it holds also when the address is banned
 	OverBan bool `json:"over-ban,omitempty"`
 
-	// Service as rules write it; every one unless given
+	// Service as rules write it. Default: every one
 	Service string `json:"service,omitempty"`
 
-	// Set a living set that has it; unless given, it is let in
+	// Set a living set that has it; none: it is an exception
 	Set   string    `json:"set,omitempty"`
 	Since time.Time `json:"since"`
 
@@ -469,10 +469,10 @@ type Exception struct {
 	What string `json:"what"`
 }
 
-// ExceptionDrift An exception that the rules lack and that holds, or that they have and that does not.
+// ExceptionDrift An exception that is valid but missing from the rules, or in the rules but not valid.
 type ExceptionDrift = apply.ExceptionDrift
 
-// ExplainRequest A packet. What is not given is as the command has it.
+// ExplainRequest A packet. Missing fields have the defaults of the command.
 type ExplainRequest struct {
 	// Destination address
 	Destination string `json:"destination,omitempty"`
@@ -487,7 +487,7 @@ type ExplainRequest struct {
 	// In interface
 	In string `json:"in,omitempty"`
 
-	// Live ask the loaded firewall too
+	// Live also try the loaded firewall
 	Live bool   `json:"live,omitempty"`
 	Mark string `json:"mark,omitempty"`
 
@@ -504,10 +504,10 @@ type ExplainRequest struct {
 	Source     string `json:"source,omitempty"`
 	SourcePort string `json:"source-port,omitempty"`
 
-	// State what connection tracking says of it
+	// State its state in connection tracking
 	State string `json:"state,omitempty"`
 
-	// User of this host who sends it
+	// User of this host that sends it
 	User string `json:"user,omitempty"`
 }
 
@@ -520,25 +520,25 @@ type Facts = host.Facts
 // Family The samples of one name.
 type Family = exposition.Family
 
-// File A file that a policy was made of. Policy text is kept whole, of set files only what tells one from another.
+// File A file of a policy. Policy text is kept completely, set files only as far as it identifies them.
 type File = apply.File
 
-// Finding One way in which a host does something else with packets than was meant.
+// Finding One way in which a host treats packets differently from the policy.
 type Finding = apply.Finding
 
-// Fitted A generation without the interfaces that were not there when it was loaded.
+// Fitted A generation without the interfaces that were missing when it was loaded.
 type Fitted = apply.Fitted
 
 // Generation One policy as it was applied.
 type Generation = apply.Generation
 
-// Held What a set holds that follows the host.
+// Held The content of a set that follows the host.
 type Held = program.Held
 
 // History The generations that are kept, the newest first.
 type History = apply.History
 
-// InFleet Where a host is with what its fleet desires.
+// InFleet How far a host is with the state that its fleet wants.
 type InFleet = apply.InFleet
 
 // LiveFlow A flow that a change concerns.
@@ -556,7 +556,7 @@ type LivingSets = []struct {
 	Gone bool   `json:"gone"`
 	Name string `json:"name"`
 
-	// Policy what the policy itself has in it
+	// Policy what the policy itself puts into it
 	Policy []string `json:"policy"`
 }
 
@@ -566,7 +566,7 @@ type LogAnswer = engine.LogAnswer
 // Logged A packet that a line of the policy has logged.
 type Logged = engine.Logged
 
-// Map From which countries connections may begin. It is the policy's meaning for every packet, as the country data place its source.
+// Map From which countries connections may begin. This is the meaning of the policy for every packet, as the country data place its source.
 type Map = query.Map
 
 // MapPlace The addresses of a country, or those of none.
@@ -574,20 +574,20 @@ type MapPlace = query.Place
 
 // MapRequest Connections that begin with a service, from any source port, in by each interface that leads to the source.
 type MapRequest struct {
-	// Hook input unless given
+	// Hook default: input
 	Hook MapRequestHook `json:"hook,omitempty"`
 
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy,omitempty"`
 
-	// Service as a rule says it; any unless given
+	// Service as a rule writes it. Default: any
 	Service string `json:"service,omitempty"`
 
-	// To of forward: a set, a zone, an address or a list; anywhere unless given
+	// To for forward: a set, a zone, an address or a list. Default: anywhere
 	To string `json:"to,omitempty"`
 }
 
-// MapRequestHook input unless given
+// MapRequestHook default: input
 type MapRequestHook string
 
 // Metrics Samples by name.
@@ -602,13 +602,13 @@ type NotServedNamespace struct {
 	Why       string `json:"why"`
 }
 
-// Origin Where something was said.
+// Origin A place in a text.
 type Origin = program.Origin
 
 // Outcome What a change did.
 type Outcome = apply.Outcome
 
-// PastBan A ban by command that holds no more.
+// PastBan A ban by command that has ended.
 type PastBan = apply.PastBan
 
 // PastBans defines model for PastBans.
@@ -617,7 +617,7 @@ type PastBans = []apply.PastBan
 // Pending A generation that waits for confirmation.
 type Pending = apply.Pending
 
-// Plan What an apply would do, and what packets would pay.
+// Plan What an apply would do, and what packets would cost.
 type Plan = engine.Plan
 
 // PlanListRequest defines model for PlanListRequest.
@@ -634,29 +634,29 @@ type PlanRequest struct {
 	// Building How a policy is built.
 	Building Building `json:"building,omitempty"`
 
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy"`
 }
 
-// PolicyFile A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+// PolicyFile A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 type PolicyFile struct {
 	// Directory folder that names of files are relative to, absolute
 	Directory string `json:"directory,omitempty"`
 
-	// Draft a file that is read in the place of draft-of, under its name
+	// Draft a file that is read instead of draft-of, under its name
 	Draft string `json:"draft,omitempty"`
 
-	// DraftOf a file that the policy includes; the policy itself unless given
+	// DraftOf a file that the policy includes. Default: the policy itself
 	DraftOf string `json:"draft-of,omitempty"`
 
 	// File absolute unless a directory is given
 	File string `json:"file"`
 
-	// Texts by name, what is read in the place of these files of the policy, whether they are there or not; not of files that sets take lists from. In place of a draft. Of who is not root, not to be applied, and no list is downloaded for them
+	// Texts by name, the text to read instead of these files of the policy, whether they exist or not; not for files that sets take lists from. Instead of a draft. From callers other than root, it cannot be applied, and no list is downloaded for it
 	Texts map[string]string `json:"texts,omitempty"`
 }
 
-// Price What packets pay for the rules.
+// Price The cost of the rules for packets.
 type Price = engine.Price
 
 // Progress How far a change is.
@@ -665,10 +665,10 @@ type Progress = apply.Progress
 // Proof A proof.
 type Proof = apply.Proof
 
-// Queried What a policy does with all packets that were asked about.
+// Queried What a policy does with all requested packets.
 type Queried = engine.Queried
 
-// QueryRequest Which packets. What is not given is any.
+// QueryRequest Which packets. A missing field means any.
 type QueryRequest struct {
 	// From a set, a zone, an address or a list
 	From string           `json:"from,omitempty"`
@@ -683,11 +683,11 @@ type QueryRequest struct {
 	// Service as a rule says it
 	Service string `json:"service,omitempty"`
 
-	// States that connection tracking gives them; new unless given
+	// States of connection tracking. Default: new
 	States []string `json:"states,omitempty"`
 	To     string   `json:"to,omitempty"`
 
-	// Verdicts that are asked for; all unless given
+	// Verdicts to return. Default: all
 	Verdicts []QueryRequestVerdicts `json:"verdicts,omitempty"`
 }
 
@@ -697,7 +697,7 @@ type QueryRequestHook string
 // QueryRequestVerdicts defines model for QueryRequest.Verdicts.
 type QueryRequestVerdicts string
 
-// Reach Who reaches what, a row a source and a column a target, each source in by the interfaces that lead to it. At most 60 of the policy's sets and zones and 60 targets, and notes say how many are left out.
+// Reach Who can reach what, a row for each source and a column for each target, each source by the interfaces that lead to it. At most 60 sets and zones of the policy and 60 targets; notes say how many are left out.
 type Reach = query.Matrix
 
 // ReachCell defines model for ReachCell.
@@ -708,38 +708,38 @@ type ReachLine = query.Line
 
 // ReachRequest defines model for ReachRequest.
 type ReachRequest struct {
-	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy.
 	Policy PolicyFile `json:"policy,omitempty"`
 
-	// Service as a rule says it; those that rules name unless given
+	// Service as a rule writes it. Default: those that rules name
 	Service string `json:"service,omitempty"`
 }
 
-// ReachState allowed: every address may begin every one of the connections that are asked about, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
+// ReachState allowed: every address may begin all of the requested connections, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
 type ReachState = query.State
 
 // RefreshRequest defines model for RefreshRequest.
 type RefreshRequest struct {
-	// AllowCut also where live connections are cut or somebody is locked out
+	// AllowCut even if live connections are cut or somebody is locked out
 	AllowCut bool `json:"allow-cut,omitempty"`
 
-	// Countries take the country data in use too, and without sets no lists
+	// Countries also load the country data in use, and without sets no lists
 	Countries bool `json:"countries,omitempty"`
 
 	// DryRun show what would change
 	DryRun bool `json:"dry-run,omitempty"`
 
-	// Force take lists of any size
+	// Force accept lists of any size
 	Force bool `json:"force,omitempty"`
 
-	// Sets whose lists are asked for; those that are due unless given
+	// Sets whose lists to download. Default: those that are due
 	Sets []string `json:"sets,omitempty"`
 }
 
-// Refreshed What came of asking for lists.
+// Refreshed The result of downloading lists.
 type Refreshed = engine.Refreshed
 
-// RefreshedList What came of asking for one list.
+// RefreshedList The result of downloading one list.
 type RefreshedList = engine.RefreshedList
 
 // Refused Something that is not banned.
@@ -747,7 +747,7 @@ type Refused = apply.Refused
 
 // RollbackRequest defines model for RollbackRequest.
 type RollbackRequest struct {
-	// Generation that before the running one unless given
+	// Generation default: the one before the running one
 	Generation int           `json:"generation,omitempty"`
 	Options    ChangeOptions `json:"options,omitempty"`
 }
@@ -770,7 +770,7 @@ type SetChange = apply.SetChange
 
 // SetEdited defines model for SetEdited.
 type SetEdited struct {
-	// Entries that came, or went
+	// Entries added or removed
 	Entries []Addition `json:"entries"`
 
 	// Generation that runs now
@@ -779,7 +779,7 @@ type SetEdited struct {
 	// LockedOut who is logged in over ssh and could not come back; nothing was changed
 	LockedOut string `json:"locked-out,omitempty"`
 
-	// NotThere what no command had added
+	// NotThere not added by a command
 	NotThere []string `json:"not-there,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 	Set      string   `json:"set"`
@@ -787,41 +787,41 @@ type SetEdited struct {
 
 // SetRequest defines model for SetRequest.
 type SetRequest struct {
-	// For seconds, of what is added; until it is removed unless given
+	// For seconds, for what is added. Default: until it is removed
 	For float64 `json:"for,omitempty"`
 
 	// Force even if somebody who is logged in over ssh could not come back
 	Force bool `json:"force,omitempty"`
 
-	// Set a living set of the policy that runs
+	// Set a living set of the running policy
 	Set string `json:"set"`
 
 	// What addresses, prefixes and ranges
 	What []string `json:"what"`
 }
 
-// Standing How the host compares with what the running policy was loaded with.
+// Standing How the host differs from when the running policy was loaded.
 type Standing = apply.Standing
 
-// Status What runs, and whether it is what was meant.
+// Status What runs, and whether it is what was loaded.
 type Status = apply.Status
 
 // StrangeElement An element that switches a limit, a count or a ban by a limit off for its key.
 type StrangeElement = verify.StrangeElement
 
-// Synced What was brought in.
+// Synced What was updated.
 type Synced = apply.Synced
 
-// SysctlDrift A sysctl that is not as the policy wants.
+// SysctlDrift A sysctl that differs from the policy.
 type SysctlDrift = apply.SysctlDrift
 
-// TableEntry An entry of the connection table. Addresses stand with their port, 0 where there is none.
+// TableEntry An entry of the connection table. Addresses have their port, 0 if there is none.
 type TableEntry = engine.TableEntry
 
 // TablePlan defines model for TablePlan.
 type TablePlan = engine.TablePlan
 
-// TableWish What is asked of the connection table; what is not given is reckoned.
+// TableWish What the connection table must hold; missing values are estimated.
 type TableWish = engine.TableWish
 
 // Text A generation with the text of its policy.
@@ -851,7 +851,7 @@ type TopAnswer = engine.TopAnswer
 // TopCountry defines model for TopCountry.
 type TopCountry = engine.TopCountry
 
-// TopDrop A place of the kernel where packets were dropped, since the first look began.
+// TopDrop A place in the kernel where packets were dropped since the first observation.
 type TopDrop = engine.TopDrop
 
 // TopLine What a line of the policy has counted since it was loaded first.
@@ -866,30 +866,30 @@ type TopQuestion = engine.TopQuestion
 // TopSource defines model for TopSource.
 type TopSource = engine.TopSource
 
-// TopSources Who has most entries of the connection table, when it was counted last.
+// TopSources Who had the most entries of the connection table at the last count.
 type TopSources = engine.TopSources
 
-// TopTable The connection table; new-per-second is how many connections began, where that is counted.
+// TopTable The connection table; new-per-second is how many connections began, if that is counted.
 type TopTable = engine.TopTable
 
 // TopVerdict defines model for TopVerdict.
 type TopVerdict = engine.TopVerdict
 
-// TrafficSample What was done with packets in a time, by the counters of the policy. What lines counted in the same minute before another policy came without them is not in it.
+// TrafficSample What was done with packets in a period, by the counters of the policy. What lines counted in the same minute before a policy without them was loaded is not included.
 type TrafficSample = engine.Sample
 
-// Tuned What commands have set, or taken back.
+// Tuned What commands have set or restored.
 type Tuned = apply.Tuned
 
-// Tuning Settings to set. Those of the connection table, of the queues of processors and of the table of neighbours may be named.
+// Tuning Settings to change: those of the connection table, the queues of processors and the neighbour table.
 type Tuning = apply.Tuning
 
-// Unasked A set of bans by command that no rule asks, and that holds what no command banned.
+// Unasked A set of bans by command that no rule uses, with elements that no command banned.
 type Unasked = apply.Unasked
 
 // UnbanRequest defines model for UnbanRequest.
 type UnbanRequest struct {
-	// What addresses, prefixes and ranges, and codes of countries; what lies within them is lifted too
+	// What addresses, prefixes, ranges and country codes; what is inside them is lifted too
 	What []string `json:"what"`
 }
 
@@ -904,38 +904,38 @@ type Untuning = apply.Untuning
 
 // UpdateCountriesRequest defines model for UpdateCountriesRequest.
 type UpdateCountriesRequest struct {
-	// Date of the data, such as "2026-06-01"; of root alone
+	// Date of the data, such as "2026-06-01"; root only
 	Date string `json:"date,omitempty"`
 
-	// Force take data with far fewer addresses too; of root alone
+	// Force accept data with far fewer addresses; root only
 	Force bool `json:"force,omitempty"`
 
-	// From publishers and URLs, as "sluice geo update --from" has them, of root alone; those of the agent's file unless given
+	// From publishers and URLs, as for "sluice geo update --from", root only. Default: those of the file of the agent
 	From []string `json:"from,omitempty"`
 
-	// Sha256 that the one source has to have; of root alone
+	// Sha256 that the single source must have; root only
 	Sha256 string `json:"sha256,omitempty"`
 }
 
 // Verified What a proof found.
 type Verified = engine.Verified
 
-// VerifyDifference Packets that the kernel does not treat as was meant.
+// VerifyDifference Packets that the kernel does not treat as the policy says.
 type VerifyDifference = verify.Difference
 
-// VerifyOutcome What becomes of a packet.
+// VerifyOutcome What happens to a packet.
 type VerifyOutcome = verify.Outcome
 
 // VerifyRequest defines model for VerifyRequest.
 type VerifyRequest struct {
-	// Own take no account of other tools' chains
+	// Own ignore the chains of other tools
 	Own bool `json:"own,omitempty"`
 }
 
 // Waiting An interface that was missing when the rules were loaded.
 type Waiting = apply.Waiting
 
-// Watched What an agent found that looks after the rules, and did about it.
+// Watched What an agent found about the rules, and what it did.
 type Watched = apply.Watched
 
 // WatchedEntries defines model for WatchedEntries.
@@ -964,25 +964,25 @@ type Failed = Failure
 
 // LogParams defines parameters for Log.
 type LogParams struct {
-	// Since From then on; all that are kept unless given, or with follow those that come.
+	// Since From this time on. Default: all that are kept, or with follow only new ones.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// Follow And what comes, until the caller hangs up. It wants application/x-ndjson.
+	// Follow Also new ones, until the caller closes the connection. Needs application/x-ndjson.
 	Follow bool `form:"follow,omitempty" json:"follow,omitempty"`
 
-	// Number That packet alone.
+	// Number Only this packet.
 	Number uint64 `form:"number,omitempty" json:"number,omitempty"`
 
-	// Most How many at most in a second, with follow; how many were left out is said in a line {skipped}.
+	// Most At most this many a second, with follow; a line {skipped} has the number of those left out.
 	Most int `form:"most,omitempty" json:"most,omitempty"`
 
-	// Source An address, a prefix or a range that they come from.
+	// Source The source: an address, a prefix or a range.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// Service A service of the policy that runs, or as it names one.
+	// Service A service, as rules of the running policy write it.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// Country A code of ISO 3166-1; of whom it is, see Logged.
+	// Country An ISO 3166-1 code; for whose country it is, see Logged.
 	Country string `form:"country,omitempty" json:"country,omitempty"`
 
 	// Line FILE:LINE, or LINE of any file.
@@ -991,13 +991,13 @@ type LogParams struct {
 
 // SamplesParams defines parameters for Samples.
 type SamplesParams struct {
-	// Since Those that ended behind it; all that are kept unless given.
+	// Since Those that ended after this time. Default: all that are kept.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
 }
 
 // StatusParams defines parameters for Status.
 type StatusParams struct {
-	// Fast Do not read the elements of large sets back.
+	// Fast Do not read back the elements of large sets.
 	Fast bool `form:"fast,omitempty" json:"fast,omitempty"`
 }
 
@@ -1087,19 +1087,19 @@ type VerifyJSONRequestBody = VerifyRequest
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// Scrape Say what runs in all namespaces, in numbers, as Prometheus reads it. An answer stands for a second.
+	// Scrape Metrics of all namespaces for Prometheus. An answer is reused for a second.
 	// (GET /metrics)
 	Scrape(w http.ResponseWriter, r *http.Request)
-	// About Say who answers, which levels of the protocol it speaks, and what the caller may.
+	// About Show which agent answers, which levels of the protocol it speaks, and what the caller may do.
 	// (GET /v1)
 	About(w http.ResponseWriter, r *http.Request)
-	// Allows List whom commands let in.
+	// Allows List the exceptions made by command.
 	// (GET /v1/namespaces/{namespace}/allows)
 	Allows(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Allow Let an address in before the rules of the policy that runs.
+	// Allow Add an exception: allow an address before the rules of the running policy.
 	// (POST /v1/namespaces/{namespace}/allows)
 	Allow(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Disallow Lift what lets an address in.
+	// Disallow Lift exceptions.
 	// (POST /v1/namespaces/{namespace}/allows/lift)
 	Disallow(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Apply Load a policy, and roll it back unless confirmed.
@@ -1108,76 +1108,76 @@ type ServerInterface interface {
 	// Bans List what commands and limits ban, by address.
 	// (GET /v1/namespaces/{namespace}/bans)
 	Bans(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Ban Ban addresses at once. What is answered is in the kernel and on the disk.
+	// Ban Ban addresses at once. When it answers, the bans are in the kernel and on disk.
 	// (POST /v1/namespaces/{namespace}/bans)
 	Ban(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Unban Lift bans.
 	// (POST /v1/namespaces/{namespace}/bans/lift)
 	Unban(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// PastBans List bans by command that ended within the last 30 days, the last one first; 10,000 at most.
+	// PastBans List bans by command that ended within the last 30 days, the latest first; at most 10,000.
 	// (GET /v1/namespaces/{namespace}/bans/past)
 	PastBans(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Check Find what is wrong with a policy, by its text and by this host. No list is downloaded.
+	// Check Check a policy, its text and what it means on this host. Downloads no lists.
 	// (POST /v1/namespaces/{namespace}/check)
 	Check(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Confirm Keep the policy that waits for confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// UndoCountries Go back to the country data that the last update replaced. Rules stay as they are.
+	// UndoCountries Go back to the country data that the last update replaced. Rules do not change.
 	// (POST /v1/namespaces/{namespace}/countries/undo)
 	UndoCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// UpdateCountries Download newer country data, which all network namespaces share. Rules stay as they are.
+	// UpdateCountries Download newer country data, which all network namespaces share. Rules do not change.
 	// (POST /v1/namespaces/{namespace}/countries/update)
 	UpdateCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Diff Say which packets a policy treats otherwise than the one that runs. No list is downloaded.
+	// Diff Show which packets a policy treats differently from the running one. Downloads no lists.
 	// (POST /v1/namespaces/{namespace}/diff)
 	Diff(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Doctor Find what makes the host's network slow or lossy. It takes two seconds.
 	// (POST /v1/namespaces/{namespace}/doctor)
 	Doctor(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Drops Tell which packets the kernel drops, a line each, and each second how many there were, until the caller hangs up or the time is over.
+	// Drops Report which packets the kernel drops, a line each, and every second their number, until the caller closes the connection or the time is over.
 	// (POST /v1/namespaces/{namespace}/drops)
 	Drops(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Entries List entries of the connection table, or count them by their fields.
+	// Entries List entries of the connection table, or count them by fields.
 	// (POST /v1/namespaces/{namespace}/entries)
 	Entries(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// DeleteEntries Delete entries of the connection table; the next packet of each connection is judged as one that begins it.
+	// DeleteEntries Delete entries of the connection table; the next packet of each connection is then treated as a new one.
 	// (POST /v1/namespaces/{namespace}/entries/delete)
 	DeleteEntries(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// WatchEntries Tell what becomes of entries of the connection table, a line each, until the caller hangs up or what was asked for was told.
+	// WatchEntries Report events of the connection table, a line each, until the caller closes the connection or the requested ones are reported.
 	// (POST /v1/namespaces/{namespace}/entries/watch)
 	WatchEntries(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Explain Say what the running policy does with one packet, and why.
+	// Explain Explain what the running policy does with one packet.
 	// (POST /v1/namespaces/{namespace}/explain)
 	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Facts Say what this host is, as policies are compiled for it.
+	// Facts Show the facts of this host that policies are compiled for.
 	// (GET /v1/namespaces/{namespace}/facts)
 	Facts(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// History List the policies that were applied and are kept.
 	// (GET /v1/namespaces/{namespace}/generations)
 	History(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Generation Give the text of a policy that was applied.
+	// Generation Get the text of a policy that was applied.
 	// (GET /v1/namespaces/{namespace}/generations/{generation})
 	Generation(w http.ResponseWriter, r *http.Request, namespace Namespace, generation int)
-	// PlanList Say what a live list would change, and whom it would cut, before the fleet gives it.
+	// PlanList Show what a live list would change, and whom it would cut off, before the fleet sends it.
 	// (POST /v1/namespaces/{namespace}/lists/plan)
 	PlanList(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Log Give the packets that were logged, a line each, the oldest first.
+	// Log List the packets that were logged, a line each, the oldest first.
 	// (GET /v1/namespaces/{namespace}/log)
 	Log(w http.ResponseWriter, r *http.Request, namespace Namespace, params LogParams)
-	// Map Say from which countries a service can be reached, exactly. No list is downloaded.
+	// Map Show exactly from which countries a service can be reached. Downloads no lists.
 	// (POST /v1/namespaces/{namespace}/map)
 	Map(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Metrics Say what runs, in numbers.
+	// Metrics Show metrics of what runs.
 	// (GET /v1/namespaces/{namespace}/metrics)
 	Metrics(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Plan Say what applying a policy would change. Nothing is changed.
+	// Plan Show what applying a policy would change. Changes nothing.
 	// (POST /v1/namespaces/{namespace}/plan)
 	Plan(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Query Say which packets the running policy allows, all of them.
+	// Query Show all packets that the running policy allows.
 	// (POST /v1/namespaces/{namespace}/query)
 	Query(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Reach Say who reaches which service, exactly. No list is downloaded.
+	// Reach Show exactly who can reach which service. Downloads no lists.
 	// (POST /v1/namespaces/{namespace}/reach)
 	Reach(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Refresh Download the lists of the running policy and load what changed.
@@ -1189,37 +1189,37 @@ type ServerInterface interface {
 	// Restore Load the last confirmed policy, or close the host.
 	// (POST /v1/namespaces/{namespace}/restore)
 	Restore(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Rollback Go back to the policy before, or to a generation.
+	// Rollback Go back to the previous policy, or to a generation.
 	// (POST /v1/namespaces/{namespace}/rollback)
 	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Samples Say what was done with packets, a minute each, 24 hours back, as far as the agent has run.
+	// Samples Show what was done with packets, minute by minute, for the last 24 hours or since the agent started.
 	// (GET /v1/namespaces/{namespace}/samples)
 	Samples(w http.ResponseWriter, r *http.Request, namespace Namespace, params SamplesParams)
-	// LivingSets List the living sets of the policy that runs, and what is in them.
+	// LivingSets List the living sets of the running policy and their elements.
 	// (GET /v1/namespaces/{namespace}/sets)
 	LivingSets(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// AddToSet Add addresses to a living set.
 	// (POST /v1/namespaces/{namespace}/sets)
 	AddToSet(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// RemoveFromSet Remove from a living set what commands added to it.
+	// RemoveFromSet Remove elements that commands added to a living set.
 	// (POST /v1/namespaces/{namespace}/sets/remove)
 	RemoveFromSet(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Status Read what runs, since when, what it counted, and whether it is intact.
+	// Status Show what runs, since when, what it counted, and whether it is intact.
 	// (GET /v1/namespaces/{namespace}/status)
 	Status(w http.ResponseWriter, r *http.Request, namespace Namespace, params StatusParams)
-	// Sync Bring in what the host is now: default routes and addresses.
+	// Sync Update the rules to the default routes and addresses of the host.
 	// (POST /v1/namespaces/{namespace}/sync)
 	Sync(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Top Look at what the host does with its packets, a line each time, until the caller hangs up.
+	// Top Observe what the host does with its packets, a line each time, until the caller closes the connection.
 	// (POST /v1/namespaces/{namespace}/top)
 	Top(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Tune Set settings of the kernel beside any policy, and remember what they were.
+	// Tune Change settings of the kernel independently of a policy, and remember the old values.
 	// (POST /v1/namespaces/{namespace}/tuning)
 	Tune(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// PlanTable Say how large the connection table should be.
+	// PlanTable Calculate how large the connection table should be.
 	// (POST /v1/namespaces/{namespace}/tuning/plan)
 	PlanTable(w http.ResponseWriter, r *http.Request, namespace Namespace)
-	// Untune Take them back to what they were.
+	// Untune Restore their old values.
 	// (POST /v1/namespaces/{namespace}/tuning/revert)
 	Untune(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Verify Prove that the kernel does what the policy says, for every packet.

@@ -299,7 +299,7 @@ type Access struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 
-	// Hosts the selector of the hosts for which the role holds; without a role, access of fleet.yaml says what holds
+	// Hosts the selector of the hosts that the role covers; without a role, access of fleet.yaml decides
 	Hosts string `json:"hosts,omitempty,omitzero"`
 	Id    string `json:"id"`
 
@@ -307,7 +307,7 @@ type Access struct {
 	Kind AccessKind `json:"kind"`
 	Role Role       `json:"role,omitempty,omitzero"`
 
-	// Used when somebody last asked by it, or up to an hour before that; of a link: never
+	// Used when it was last used, or up to an hour before that; for a link: never
 	Used time.Time `json:"used,omitempty,omitzero"`
 
 	// Who as the audit names them
@@ -325,7 +325,7 @@ type Accesses struct {
 
 // Approval defines model for Approval.
 type Approval struct {
-	// Alone on the controller's own socket, of what was asked there: nobody else is needed, and the audit says so
+	// Alone on the controller's own socket, for requests made there: nobody else is needed, and the audit says so
 	Alone bool `json:"alone,omitempty,omitzero"`
 
 	// Why for the audit
@@ -346,7 +346,7 @@ type AuditVerified struct {
 	// At when it was read
 	At time.Time `json:"at"`
 
-	// BrokenAt the number of the first entry with which something is wrong
+	// BrokenAt the number of the first damaged entry
 	BrokenAt int64 `json:"broken-at,omitempty,omitzero"`
 
 	// Entries how many were read
@@ -355,7 +355,7 @@ type AuditVerified struct {
 	// Findings what is wrong, the first hundred
 	Findings []string `json:"findings"`
 
-	// Floor SEQ:HASH of the newest one of those that were taken elsewhere; none: all are here
+	// Floor SEQ:HASH of the newest one that was moved elsewhere; none: all are here
 	Floor string `json:"floor,omitempty,omitzero"`
 
 	// Head SEQ:HASH of the newest entry
@@ -365,7 +365,7 @@ type AuditVerified struct {
 
 // BansEvent defines model for BansEvent.
 type BansEvent struct {
-	// Seq the number up to which hosts are told of bans and allows
+	// Seq the number up to which bans and exceptions are sent to hosts
 	Seq int64 `json:"seq"`
 }
 
@@ -383,16 +383,16 @@ type Draft struct {
 	By    string      `json:"by"`
 	Files []DraftFile `json:"files"`
 
-	// Id of the content: another one has another
+	// Id of the content: it identifies the draft
 	Id string `json:"id"`
 
-	// Opens something passes by it, on some host, that did not pass when it was made
+	// Opens something passes with it on some host that did not pass when it was created
 	Opens bool `json:"opens"`
 
-	// Published the newest bundle, where that has what the draft has
+	// Published the newest bundle, if that has the same content as the draft
 	Published int64 `json:"published,omitempty,omitzero"`
 
-	// Summary what changed by it when it was made, a line each
+	// Summary what it changed when it was created, a line each
 	Summary []string `json:"summary"`
 
 	// Texts not in lists
@@ -406,7 +406,7 @@ type DraftFile struct {
 	Before string          `json:"before,omitempty,omitzero"`
 	Change DraftFileChange `json:"change"`
 
-	// Moved the newest bundle has another text than that on which the draft was made, and not that of the draft
+	// Moved the newest bundle has neither the text that the draft was based on nor that of the draft
 	Moved bool   `json:"moved,omitempty,omitzero"`
 	Name  string `json:"name"`
 }
@@ -419,7 +419,7 @@ type Drafts struct {
 	Drafts []Draft `json:"drafts"`
 }
 
-// Entry What "sluice-controller audit export" writes as a line.
+// Entry A line of "sluice-controller audit export".
 type Entry struct {
 	At time.Time `json:"at"`
 
@@ -444,7 +444,7 @@ type FleetAnswer struct {
 	// Answer as of one host
 	Answer json.RawMessage `json:"answer"`
 
-	// Hosts of which the first was asked about
+	// Hosts of which the first was used
 	Hosts []string `json:"hosts"`
 
 	// Name of the class
@@ -456,16 +456,16 @@ type FleetAnswers struct {
 	Bundle  int64         `json:"bundle"`
 	Classes []FleetAnswer `json:"classes"`
 
-	// Notes what the answer leaves out, as classes whose policies lack what is asked about
+	// Notes what the answer does not include, such as classes whose policies do not have the requested names
 	Notes []string `json:"notes,omitempty,omitzero"`
 
-	// Seconds that it took
+	// Seconds that it needed
 	Seconds float64 `json:"seconds"`
 }
 
 // FleetExplainQuestion defines model for FleetExplainQuestion.
 type FleetExplainQuestion struct {
-	// Hosts a selector; all unless given
+	// Hosts a selector. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
 	// Question a packet, as the agents' interface has it
@@ -490,7 +490,7 @@ type FleetExplainQuestion struct {
 
 // FleetFinding defines model for FleetFinding.
 type FleetFinding struct {
-	// At when it said so
+	// At when it reported it
 	At    time.Time `json:"at"`
 	Check string    `json:"check"`
 	Host  string    `json:"host"`
@@ -502,17 +502,17 @@ type FleetFinding struct {
 
 // FleetFindings defines model for FleetFindings.
 type FleetFindings struct {
-	// Examined how many hosts have said what they found
+	// Examined how many hosts have reported
 	Examined int            `json:"examined"`
 	Findings []FleetFinding `json:"findings"`
 
-	// Hosts of which they are, as a selector; none: of all
+	// Hosts a selector of their hosts; none: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 }
 
 // FleetMap defines model for FleetMap.
 type FleetMap struct {
-	// Bundle that texts that are no draft's are from
+	// Bundle that texts not in the draft come from
 	Bundle  int64           `json:"bundle"`
 	Classes []FleetMapClass `json:"classes"`
 
@@ -522,17 +522,17 @@ type FleetMap struct {
 	// Date of the country data
 	Date time.Time `json:"date,omitempty,omitzero"`
 
-	// Elsewhere The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts.
+	// Elsewhere The addresses of a country, or those of none. Allowed, limited and blocked mean on all hosts; partly means for some addresses, or on some hosts.
 	Elsewhere FleetPlace `json:"elsewhere"`
 	Hook      string     `json:"hook"`
 
-	// Notes what the answer leaves out, as classes whose policies do not know the service
+	// Notes what the answer does not include, such as classes whose policies do not have the service
 	Notes []string `json:"notes,omitempty,omitzero"`
 
 	// Publisher of the country data
 	Publisher string `json:"publisher"`
 
-	// Seconds that it took
+	// Seconds that it needed
 	Seconds float64 `json:"seconds"`
 	Service string  `json:"service"`
 	To      string  `json:"to,omitempty,omitzero"`
@@ -552,25 +552,25 @@ type FleetMapQuestion struct {
 	// Hook input or forward; input unless given
 	Hook string `json:"hook,omitempty,omitzero"`
 
-	// Hosts a selector; all unless given
+	// Hosts a selector. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
-	// Service as a rule says it; any unless given
+	// Service as a rule writes it. Default: any
 	Service string `json:"service,omitempty,omitzero"`
 
 	// Texts of a draft, as of PolicyDraft; none: of the newest bundle
 	Texts map[string]string `json:"texts,omitempty,omitzero"`
 
-	// To of forward: a set, a zone, an address or a list; anywhere unless given
+	// To for forward: a set, a zone, an address or a list. Default: anywhere
 	To string `json:"to,omitempty,omitzero"`
 }
 
-// FleetPlace The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts.
+// FleetPlace The addresses of a country, or those of none. Allowed, limited and blocked mean on all hosts; partly means for some addresses, or on some hosts.
 type FleetPlace struct {
 	// Addresses of IPv4
 	Addresses uint64 `json:"addresses"`
 
-	// Allowed of these, from which a connection may begin: on the hosts that let in the fewest
+	// Allowed of these, from which a connection may begin: on the hosts that allow the fewest
 	Allowed uint64 `json:"allowed"`
 
 	// Allowed6 of these, as allowed
@@ -590,7 +590,7 @@ type FleetPlace struct {
 
 // FleetQueryQuestion defines model for FleetQueryQuestion.
 type FleetQueryQuestion struct {
-	// Hosts a selector; all unless given
+	// Hosts a selector. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
 	// Question which packets, as the agents' interface has it
@@ -615,13 +615,13 @@ type FleetQueryQuestion struct {
 type FleetReach struct {
 	Bundle int64 `json:"bundle"`
 
-	// Cells a row a source, in it one for each target
+	// Cells a row for each source, with one entry for each target
 	Cells [][]FleetReachCell `json:"cells"`
 
-	// Notes what the answer leaves out
+	// Notes what the answer does not include
 	Notes []string `json:"notes,omitempty,omitzero"`
 
-	// Seconds that it took
+	// Seconds that it needed
 	Seconds float64            `json:"seconds"`
 	Sources []FleetReachSource `json:"sources"`
 	Targets []FleetReachTarget `json:"targets"`
@@ -629,7 +629,7 @@ type FleetReach struct {
 
 // FleetReachCell defines model for FleetReachCell.
 type FleetReachCell struct {
-	// Lines that decide; a class whose policy does not know the source has no state
+	// Lines that decide; a class whose policy does not have the source has no state
 	Lines []FleetReachLine `json:"lines"`
 	State FleetReachState  `json:"state,omitempty,omitzero"`
 }
@@ -641,16 +641,16 @@ type FleetReachLine struct {
 	// Line none: no line decides
 	Line int `json:"line,omitempty,omitzero"`
 
-	// Rule the line as it stands, or what always holds
+	// Rule the line as written, or what always holds
 	Rule string `json:"rule"`
 }
 
 // FleetReachQuestion defines model for FleetReachQuestion.
 type FleetReachQuestion struct {
-	// Hosts a selector; all unless given
+	// Hosts a selector. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
-	// Service as a rule says it; those that rules name unless given
+	// Service as a rule writes it. Default: those that rules name
 	Service string `json:"service,omitempty,omitzero"`
 
 	// Texts of a draft
@@ -682,9 +682,9 @@ type FleetReachTarget struct {
 	To string `json:"to,omitempty,omitzero"`
 }
 
-// FleetSample What an agent says of a minute, added up.
+// FleetSample The reports of agents about one minute, added up.
 type FleetSample struct {
-	// Countries packets that were logged and dropped, by a code of ISO 3166-1
+	// Countries packets that were logged and dropped, by ISO 3166-1 code
 	Countries map[string]int64 `json:"countries"`
 
 	// Dropped packets that they dropped or rejected
@@ -693,13 +693,13 @@ type FleetSample struct {
 	// Entries of connection tables
 	Entries int64 `json:"entries"`
 
-	// Hosts that told of it
+	// Hosts that reported it
 	Hosts int `json:"hosts"`
 
 	// Lines those that matched the most
 	Lines []FleetSampledLine `json:"lines"`
 
-	// New packets that lines of policies let in
+	// New packets that lines of policies allowed
 	New     int64 `json:"new"`
 	Seconds int   `json:"seconds"`
 
@@ -721,14 +721,14 @@ type FleetSamples struct {
 	// Every seconds of one
 	Every int `json:"every"`
 
-	// Hosts of which they are, as a selector; none: of all
+	// Hosts a selector of their hosts; none: all
 	Hosts   string        `json:"hosts,omitempty,omitzero"`
 	Samples []FleetSample `json:"samples"`
 }
 
 // Grant defines model for Grant.
 type Grant struct {
-	// Hosts the selector of the hosts for which it holds; all where there is none
+	// Hosts the selector of the hosts that it covers; all if there is none
 	Hosts string `json:"hosts,omitempty,omitzero"`
 	Role  Role   `json:"role"`
 }
@@ -740,7 +740,7 @@ type Guest struct {
 	// Concerned how many hosts are
 	Concerned int `json:"concerned,omitempty,omitzero"`
 
-	// Error why its host does not hold it as it should: its network namespace, or its own rules
+	// Error why its host does not enforce it: its network namespace, or its own rules
 	Error string `json:"error,omitempty,omitzero"`
 
 	// Guest its id
@@ -749,11 +749,11 @@ type Guest struct {
 	Interface string            `json:"interface"`
 	Labels    map[string]string `json:"labels,omitempty,omitzero"`
 
-	// Leaving hosts on which it was, and which keep it until its host has proved it
+	// Leaving hosts where it was before, which keep it until its host has proved it
 	Leaving []string `json:"leaving,omitempty,omitzero"`
 	Netns   string   `json:"netns,omitempty,omitzero"`
 
-	// Proved all hosts concerned have proved that they enforce what it is: its own, and those whose policies use a set that it is in
+	// Proved all hosts concerned have proved that they enforce it: its own, and those whose policies use a set that it is in
 	Proved bool         `json:"proved"`
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
 	Rules  string       `json:"rules,omitempty,omitzero"`
@@ -766,7 +766,7 @@ type Guest struct {
 type Guests struct {
 	Guests []Guest `json:"guests"`
 
-	// Next there are more, behind this id
+	// Next there are more, after this id
 	Next string `json:"next,omitempty,omitzero"`
 }
 
@@ -777,7 +777,7 @@ type Hashes struct {
 
 // Held defines model for Held.
 type Held struct {
-	// Kept how many were given twice, or hold already and end later
+	// Kept how many were given twice, or already exist and end later
 	Kept    int       `json:"kept,omitempty,omitzero"`
 	Refused []NotHeld `json:"refused,omitempty,omitzero"`
 
@@ -786,7 +786,7 @@ type Held struct {
 	Written []Holding `json:"written"`
 }
 
-// Holding A ban, or somebody who is let in.
+// Holding A ban or an exception.
 type Holding struct {
 	Expires time.Time `json:"expires"`
 
@@ -815,7 +815,7 @@ type Holding struct {
 
 // HoldingOn defines model for HoldingOn.
 type HoldingOn struct {
-	// Entry A ban, or somebody who is let in.
+	// Entry A ban or an exception.
 	Entry Holding        `json:"entry"`
 	Hosts []HostStanding `json:"hosts"`
 }
@@ -833,13 +833,13 @@ type Host struct {
 	// Address where it is connected from
 	Address string `json:"address,omitempty,omitzero"`
 
-	// Backend by which it loads policies; none likewise
+	// Backend that it loads policies with; none: the same
 	Backend string `json:"backend,omitempty,omitzero"`
 
-	// Desired the bundle that is to be, 0 if none
+	// Desired the bundle that it should run, 0 if none
 	Desired int64 `json:"desired,omitempty,omitzero"`
 
-	// Drift how what is in force differs from what was meant, in packets; none: it does not
+	// Drift how what is in force differs from the policy, in packets; none: it does not
 	Drift string `json:"drift,omitempty,omitzero"`
 	Host  string `json:"host"`
 
@@ -857,16 +857,16 @@ type Host struct {
 	// Running the bundle whose policy is in force, 0 if none
 	Running int64 `json:"running,omitempty,omitzero"`
 
-	// Seen when it was heard last
+	// Seen when it was last heard
 	Seen time.Time `json:"seen,omitempty,omitzero"`
 
 	// Since of the state
 	Since time.Time `json:"since,omitempty,omitzero"`
 
-	// State The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
+	// State The kernel of the host does what its bundle says, for every packet, and it is connected (proved); somebody changed it (drift); it refused the bundle, or rolled it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); it is not connected (offline); no bundle was assigned to it (none); two hosts claim its name (claimed).
 	State HostState `json:"state"`
 
-	// Verified when it was proved last
+	// Verified when it was last proved
 	Verified time.Time `json:"verified,omitempty,omitzero"`
 
 	// Version of its sluice
@@ -901,18 +901,18 @@ type HostListPlan struct {
 type HostStanding struct {
 	Host string `json:"host"`
 
-	// Proved when the kernel was read last and had them
+	// Proved when the kernel was last read and had them
 	Proved time.Time `json:"proved,omitempty,omitzero"`
 
 	// Reason why it is not proved, in one sentence
 	Reason  string    `json:"reason,omitempty,omitzero"`
 	Refused []NotLive `json:"refused,omitempty,omitzero"`
 
-	// State The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
+	// State The kernel of the host has it and enforces it (proved); the host did not accept it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); it is not connected, and gets it when it is back (offline); its program is older than bans of a fleet (unable).
 	State LiveState `json:"state"`
 }
 
-// HostState The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
+// HostState The kernel of the host does what its bundle says, for every packet, and it is connected (proved); somebody changed it (drift); it refused the bundle, or rolled it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); it is not connected (offline); no bundle was assigned to it (none); two hosts claim its name (claimed).
 type HostState string
 
 // Hosts defines model for Hosts.
@@ -932,7 +932,7 @@ type Inventory struct {
 
 // InventoryHost defines model for InventoryHost.
 type InventoryHost struct {
-	// Addresses that sets by hosts may hold
+	// Addresses that sets by hosts may contain
 	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
 
 	// Facts their SHA-256; none: it has sent none
@@ -952,7 +952,7 @@ type Labelled struct {
 	// Before the labels that it had
 	Before map[string]string `json:"before"`
 
-	// Changed false: the controller had the order already
+	// Changed false: the controller already had the order
 	Changed bool              `json:"changed"`
 	Host    string            `json:"host"`
 	Labels  map[string]string `json:"labels"`
@@ -960,14 +960,14 @@ type Labelled struct {
 
 // Lift defines model for Lift.
 type Lift struct {
-	// Hosts those of this selector alone, as it was said; none: of any
+	// Hosts only those of this selector, as it was given; none: of any
 	Hosts  string `json:"hosts,omitempty,omitzero"`
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Service of who was let in, as it was said; none: of any
+	// Service of the exception, as it was given; none: of any
 	Service string `json:"service,omitempty,omitzero"`
 
-	// What addresses, prefixes and ranges; what lies within one is lifted
+	// What addresses, prefixes and ranges; what is inside one is lifted
 	What []string `json:"what"`
 }
 
@@ -975,21 +975,21 @@ type Lift struct {
 type Lifted struct {
 	Lifted []Holding `json:"lifted"`
 
-	// NotThere within what there was nothing
+	// NotThere with nothing inside
 	NotThere []string `json:"not-there,omitempty,omitzero"`
 
 	// Seq as of Held
 	Seq int64 `json:"seq"`
 }
 
-// ListPlan What a live list would be, held against what hosts are to have.
+// ListPlan What a live list would be, compared with what hosts should have.
 type ListPlan struct {
 	After int `json:"after"`
 
 	// Answered hosts that said what it would do
 	Answered int `json:"answered"`
 
-	// Bans controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" takes it all the same
+	// Bans controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" accepts it anyway
 	Bans []string `json:"bans,omitempty,omitzero"`
 
 	// Before prefixes in it
@@ -998,7 +998,7 @@ type ListPlan struct {
 	// Come prefixes that are new in it
 	Come int `json:"come"`
 
-	// Concerned hosts of which it would cut somebody; each refuses it without "allow-cut"
+	// Concerned hosts where it would cut somebody off; each refuses it without "allow-cut"
 	Concerned int `json:"concerned"`
 
 	// Go prefixes that are no longer in it
@@ -1007,16 +1007,16 @@ type ListPlan struct {
 	// Hosts whose policy has it
 	Hosts int `json:"hosts"`
 
-	// LeftOut ranges that are not within what the set may hold
+	// LeftOut ranges outside what the set may contain
 	LeftOut int `json:"left-out,omitempty,omitzero"`
 
 	// Name of its file in bundles
 	Name string `json:"name"`
 
-	// Planned hosts that did not answer, and those that it concerns, the first 100
+	// Planned hosts that did not answer, and those that it affects, the first 100
 	Planned []HostListPlan `json:"planned"`
 
-	// Refused why its size can hardly be meant; "force" takes it all the same
+	// Refused why its size looks like a mistake; "force" accepts it anyway
 	Refused string `json:"refused,omitempty,omitzero"`
 	Set     string `json:"set"`
 
@@ -1029,19 +1029,19 @@ type ListPlan struct {
 	// SomeGo the first 100 of them
 	SomeGo []string `json:"some-go"`
 
-	// Unasked why no host was asked
+	// Unasked why no host was consulted
 	Unasked string `json:"unasked,omitempty,omitzero"`
 
-	// Unchanged its server has nothing else
+	// Unchanged its server has nothing new
 	Unchanged bool `json:"unchanged,omitempty,omitzero"`
 }
 
 // ListRefresh defines model for ListRefresh.
 type ListRefresh struct {
-	// AllowCut also where it bans what the fleet is known to need, or a host would cut live connections
+	// AllowCut even if it bans what the fleet is known to need, or a host would cut live connections
 	AllowCut bool `json:"allow-cut,omitempty,omitzero"`
 
-	// Force take it whatever its size is
+	// Force accept it whatever its size
 	Force bool `json:"force,omitempty,omitzero"`
 }
 
@@ -1053,13 +1053,13 @@ type ListRefusal struct {
 
 // LiveListState A live list, and where it is in force.
 type LiveListState struct {
-	// Changed when it became what it is
+	// Changed when it last changed
 	Changed time.Time `json:"changed,omitempty,omitzero"`
 
-	// Checked when its server last said what it has
+	// Checked when it was last downloaded
 	Checked time.Time `json:"checked,omitempty,omitzero"`
 
-	// Failing since when nothing good can be had
+	// Failing since when no valid download has succeeded
 	Failing time.Time `json:"failing,omitempty,omitzero"`
 
 	// Failure why
@@ -1068,13 +1068,13 @@ type LiveListState struct {
 	// Hosts whose policy has it
 	Hosts int `json:"hosts"`
 
-	// LeftOut ranges of it that are not within what the set may hold
+	// LeftOut ranges of it outside what the set may contain
 	LeftOut int `json:"left-out,omitempty,omitzero"`
 
 	// Name of its file in bundles, which tells sets of one name apart
 	Name string `json:"name"`
 
-	// Next when its server is asked again
+	// Next when it is downloaded next
 	Next time.Time `json:"next,omitempty,omitzero"`
 
 	// Prefixes in it
@@ -1083,17 +1083,17 @@ type LiveListState struct {
 	// Proved hosts on which it is proved
 	Proved int `json:"proved"`
 
-	// RefreshSeconds how often its server is asked
+	// RefreshSeconds how often it is downloaded
 	RefreshSeconds int `json:"refresh-seconds"`
 
-	// Refused those that do not take it
+	// Refused those that refuse it
 	Refused []ListRefusal `json:"refused,omitempty,omitzero"`
 	Set     string        `json:"set"`
 
-	// Sha256 of what hosts are to have; none: what was signed with the policy
+	// Sha256 of what hosts should have; none: what was signed with the policy
 	Sha256 string `json:"sha256,omitempty,omitzero"`
 
-	// Undone somebody went back, and its server is not asked until it is refreshed
+	// Undone somebody went back, and it is not downloaded until it is refreshed
 	Undone bool `json:"undone,omitempty,omitzero"`
 
 	// Url without a password
@@ -1105,27 +1105,27 @@ type LiveLists struct {
 	Lists []LiveListState `json:"lists"`
 }
 
-// LiveState The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
+// LiveState The kernel of the host has it and enforces it (proved); the host did not accept it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); it is not connected, and gets it when it is back (offline); its program is older than bans of a fleet (unable).
 type LiveState string
 
-// Login What a program sends to /login, as application/json, to begin the session of a person; it is answered by an Access.
+// Login What a program sends to /login, as application/json, to begin the session of a person; the answer is an Access.
 type Login struct {
-	// Link what stands behind link= in it
+	// Link the value of link= in it
 	Link string `json:"link"`
 
-	// Secret the SHA-256, in hexadecimal, of the token by which the session asks
+	// Secret the SHA-256, in hexadecimal, of the token of the session
 	Secret string `json:"secret"`
 }
 
 // NewAccess defines model for NewAccess.
 type NewAccess struct {
-	// Expires within 366 days; of one that waits for approval, as long after that
+	// Expires within 366 days; if it waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
-	// Hosts the selector of the hosts for which the role holds; all unless given
+	// Hosts the selector of the hosts that the role covers. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
-	// Name of the program, as the audit names it behind "token:"; several tokens may share it
+	// Name of the program, as the audit names it after "token:"; several tokens may share it
 	Name string `json:"name"`
 	Role Role   `json:"role"`
 
@@ -1138,19 +1138,19 @@ type NewDraft struct {
 	// Texts as of PolicyDraft
 	Texts map[string]string `json:"texts"`
 
-	// Title what it is for, in a few words
+	// Title its purpose, in a few words
 	Title string `json:"title,omitempty,omitzero"`
 }
 
-// NewGuest A machine on a host.
+// NewGuest A guest on a host.
 type NewGuest struct {
-	// Addresses what it may send from, and what sets by guests hold
+	// Addresses what it may send from, and what sets by guests contain
 	Addresses []netip.Addr `json:"addresses"`
 
 	// Host that it is on
 	Host string `json:"host"`
 
-	// Interface of the host, by which it comes, as routing sees it
+	// Interface of the host, which its packets come in by, as routing sees it
 	Interface string `json:"interface"`
 
 	// Labels by which sets select it
@@ -1159,10 +1159,10 @@ type NewGuest struct {
 	// Netns the network namespace of the host that this interface is in, none: its own
 	Netns string `json:"netns,omitempty,omitzero"`
 
-	// Public addresses that lead to it from outside, the first of a family to the first of its own
+	// Public public addresses that lead to it, the first of a family to its own first one
 	Public []netip.Addr `json:"public,omitempty,omitzero"`
 
-	// Rules its owner's own, in the policy language: what is forwarded to or from it alone, whose addresses are the set me
+	// Rules rules of its owner, in the policy language, only for packets forwarded to or from it; the set me has its addresses
 	Rules string `json:"rules,omitempty,omitzero"`
 }
 
@@ -1171,43 +1171,43 @@ type NewHolding struct {
 	ForSeconds int64  `json:"for-seconds,omitempty,omitzero"`
 	Reason     string `json:"reason,omitempty,omitzero"`
 
-	// Service of who is let in, as in a rule; none: all
+	// Service for an exception, as in a rule; none: all
 	Service string `json:"service,omitempty,omitzero"`
 
 	// What an address, a prefix or a range
 	What string `json:"what"`
 }
 
-// NewHoldings What is to be banned, or let in.
+// NewHoldings What to ban or to allow.
 type NewHoldings struct {
 	Entries []NewHolding `json:"entries"`
 
-	// ForSeconds how long, where an entry does not say it; none: bans hold as long as fleet.yaml allows
+	// ForSeconds how long, for entries without a time; none: bans hold as long as fleet.yaml allows
 	ForSeconds int64 `json:"for-seconds,omitempty,omitzero"`
 
 	// Hosts a selector of those that it is for; none: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 
-	// KeepLonger leave alone what holds already and ends later
+	// KeepLonger keep existing ones that end later
 	KeepLonger bool `json:"keep-longer,omitempty,omitzero"`
 
-	// Reason where an entry has none
+	// Reason for entries without one
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // NewLink defines model for NewLink.
 type NewLink struct {
-	// Expires within a day; of one that waits for approval, as long after that
+	// Expires within a day; if it waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
-	// Hosts the selector of the hosts for which the role holds; all unless given
+	// Hosts the selector of the hosts that the role covers. Default: all
 	Hosts string `json:"hosts,omitempty,omitzero"`
 	Role  Role   `json:"role,omitempty,omitzero"`
 
 	// Secret its SHA-256 in hexadecimal
 	Secret string `json:"secret"`
 
-	// User the person, as the audit names them behind "user:"
+	// User the person, as the audit names them after "user:"
 	User string `json:"user"`
 }
 
@@ -1216,17 +1216,17 @@ type NewToken struct {
 	// Approve each host waits until a person approves its request
 	Approve bool `json:"approve,omitempty,omitzero"`
 
-	// Expires of one that waits for approval, as long after that
+	// Expires if it waits for approval, as long after that
 	Expires time.Time `json:"expires"`
 
-	// Id by which it is told from others
+	// Id that identifies it
 	Id     string            `json:"id"`
 	Labels map[string]string `json:"labels,omitempty,omitzero"`
 
 	// Secret its SHA-256 in hexadecimal
 	Secret string `json:"secret"`
 
-	// Uses how many hosts may enrol by it
+	// Uses how many hosts may enrol with it
 	Uses int `json:"uses"`
 }
 
@@ -1255,9 +1255,9 @@ type NoticeEvent struct {
 	Text string `json:"text"`
 }
 
-// NoticeState Something wrong that people hear of.
+// NoticeState A problem that people are notified of.
 type NoticeState struct {
-	// Away since when it is not there, though it has not ended yet: it may come back
+	// Away since when it is gone, though it has not ended yet: it may return
 	Away  time.Time `json:"away,omitempty,omitzero"`
 	Ended time.Time `json:"ended,omitempty,omitzero"`
 
@@ -1270,7 +1270,7 @@ type NoticeState struct {
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
 
-	// Told what receivers have heard of it last
+	// Told what receivers last received about it
 	Told []NoticeTold `json:"told"`
 }
 
@@ -1285,7 +1285,7 @@ type NoticeTold struct {
 
 // Notices defines model for Notices.
 type Notices struct {
-	// Changed notices.yaml has changed since the controller read it, which it does when it starts
+	// Changed notices.yaml has changed since the controller started and read it
 	Changed   bool            `json:"changed,omitempty,omitzero"`
 	Notices   []NoticeState   `json:"notices"`
 	Receivers []ReceiverState `json:"receivers"`
@@ -1299,7 +1299,7 @@ type PlannedFlow struct {
 	// By the rule that refuses it
 	By string `json:"by,omitempty,omitzero"`
 
-	// Cut it would end; else a new one like it would be refused
+	// Cut it would end; otherwise a new one like it would be refused
 	Cut bool `json:"cut"`
 
 	// From address and port
@@ -1320,10 +1320,10 @@ type PolicyAddresses = json.RawMessage
 
 // PolicyBrief defines model for PolicyBrief.
 type PolicyBrief struct {
-	// Classes differences that it stands for
+	// Classes differences that it covers
 	Classes int `json:"classes"`
 
-	// For whom it concerns; none: everybody
+	// For the sources that it concerns; none: everybody
 	For     []string   `json:"for,omitempty,omitzero"`
 	Hook    string     `json:"hook"`
 	Kind    PolicyKind `json:"kind"`
@@ -1334,7 +1334,7 @@ type PolicyBrief struct {
 	Text string `json:"text"`
 }
 
-// PolicyChange What becomes otherwise for hosts that change alike.
+// PolicyChange What changes for hosts that change in the same way.
 type PolicyChange struct {
 	// Brief what it means for services, in a few lines
 	Brief []PolicyBrief `json:"brief"`
@@ -1353,7 +1353,7 @@ type PolicyChange struct {
 
 // PolicyChecked defines model for PolicyChecked.
 type PolicyChecked struct {
-	// Bundle that the rest of the texts is from
+	// Bundle that the other texts come from
 	Bundle   int64           `json:"bundle"`
 	Classes  []PolicyClass   `json:"classes"`
 	Findings []PolicyFinding `json:"findings"`
@@ -1384,23 +1384,23 @@ type PolicyDiff struct {
 	// Opens something passes on a host that did not pass before
 	Opens bool `json:"opens"`
 
-	// Stages how it would be rolled out, where all hosts can take it
+	// Stages how it would be rolled out, if all hosts can accept it
 	Stages []PolicyStage `json:"stages"`
 
-	// Unchanged hosts for which nothing is otherwise
+	// Unchanged hosts for which nothing changes
 	Unchanged int `json:"unchanged"`
 }
 
 // PolicyDifference defines model for PolicyDifference.
 type PolicyDifference = json.RawMessage
 
-// PolicyDraft A policy that is to take the place of the newest bundle's.
+// PolicyDraft A policy to replace that of the newest bundle.
 type PolicyDraft struct {
-	// Texts by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file
+	// Texts by path: those that differ from the bundle, and new ones. An empty one removes the file
 	Texts map[string]string `json:"texts,omitempty,omitzero"`
 }
 
-// PolicyFinding What sluice-controller check --json says of a finding.
+// PolicyFinding A finding, as sluice-controller check --json prints it.
 type PolicyFinding = json.RawMessage
 
 // PolicyKind defines model for PolicyKind.
@@ -1425,7 +1425,7 @@ type PolicySide = json.RawMessage
 
 // PolicyStage defines model for PolicyStage.
 type PolicyStage struct {
-	// Hosts that have it when the stage is through, those of stages before among them
+	// Hosts that have it after the stage, including those of earlier stages
 	Hosts int `json:"hosts"`
 
 	// Name as roll-out of fleet.yaml has it
@@ -1434,7 +1434,7 @@ type PolicyStage struct {
 
 // PolicyText defines model for PolicyText.
 type PolicyText struct {
-	// Cut access of fleet.yaml is left out, line by line: the caller has a role for some hosts alone
+	// Cut access of fleet.yaml is left out, line by line: the caller has a role for some hosts only
 	Cut bool `json:"cut,omitempty,omitzero"`
 
 	// Hosts how many there are
@@ -1456,11 +1456,11 @@ type PolicyTexts struct {
 	// Files fleet.yaml first, then the parts in the order in which they join
 	Files []PolicyText `json:"files"`
 
-	// Signing offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+	// Signing offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin rolls out
 	Signing PolicyTextsSigning `json:"signing"`
 }
 
-// PolicyTextsSigning offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+// PolicyTextsSigning offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin rolls out
 type PolicyTextsSigning string
 
 // Publish defines model for Publish.
@@ -1476,15 +1476,15 @@ type Publish struct {
 	Targets []byte   `json:"targets"`
 }
 
-// ReceiverState One of notices.yaml of the controller that was asked.
+// ReceiverState A receiver in notices.yaml of this controller.
 type ReceiverState struct {
-	// At when it took the last one
+	// At when it accepted the last one
 	At time.Time `json:"at,omitempty,omitzero"`
 
-	// Failed messages that it did not take
+	// Failed messages that it did not accept
 	Failed int64 `json:"failed"`
 
-	// Failing since when it takes none
+	// Failing since when it accepts none
 	Failing time.Time `json:"failing,omitempty,omitzero"`
 
 	// Failure why
@@ -1494,26 +1494,26 @@ type ReceiverState struct {
 	How  string `json:"how"`
 	Name string `json:"name"`
 
-	// Next when it is tried again
+	// Next when it is retried
 	Next time.Time `json:"next,omitempty,omitzero"`
 
-	// Sent messages that it took
+	// Sent messages that it accepted
 	Sent int64 `json:"sent"`
 
-	// Waiting notices that it has not heard yet
+	// Waiting notices that it has not received yet
 	Waiting int `json:"waiting"`
 }
 
-// Request What somebody asked for that wants the approval of a second person.
+// Request A request that needs the approval of a second person.
 type Request struct {
 	// Alone by the person who asked, on the controller's machine
 	Alone bool `json:"alone,omitempty,omitzero"`
 
-	// Answer what the operation answered to whom approved it
+	// Answer the answer of the operation to the approver
 	Answer json.RawMessage `json:"answer,omitempty,omitzero"`
 	Asked  time.Time       `json:"asked"`
 
-	// Asks what is asked for, in the words of the command that does it, shortened where that is long
+	// Asks the request as the command that does it, shortened if it is long
 	Asks string `json:"asks"`
 
 	// Body of the request
@@ -1523,33 +1523,33 @@ type Request struct {
 	By      string    `json:"by,omitempty,omitzero"`
 	Decided time.Time `json:"decided,omitempty,omitzero"`
 
-	// Expires it is not done afterwards
+	// Expires it is not executed after this
 	Expires time.Time `json:"expires"`
 
-	// Failure why it was not done though it was approved
+	// Failure why it was not done in spite of the approval
 	Failure string `json:"failure,omitempty,omitzero"`
 
-	// Id of the content: another one has another
+	// Id of the content: it identifies the draft
 	Id     string `json:"id"`
 	Method string `json:"method"`
 
 	// Path with the query
 	Path string `json:"path"`
 
-	// State Nobody has decided (waiting); it is done now, or the controller ended while it did it, or a host has not come back yet (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+	// State Nobody has decided (waiting); it is being executed, or the controller ended meanwhile, or a host has not come back yet (approved); it was done (done); it was approved but failed (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
 	State RequestState `json:"state"`
 
 	// What as approve of fleet.yaml names it; enrol: a host that a token lets in when an admin approves it
 	What string `json:"what"`
 
-	// Who who asked, as the audit names them
+	// Who the requester, as the audit names them
 	Who string `json:"who"`
 
 	// Why what they said
 	Why string `json:"why,omitempty,omitzero"`
 }
 
-// RequestState Nobody has decided (waiting); it is done now, or the controller ended while it did it, or a host has not come back yet (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+// RequestState Nobody has decided (waiting); it is being executed, or the controller ended meanwhile, or a host has not come back yet (approved); it was done (done); it was approved but failed (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
 type RequestState string
 
 // Requests defines model for Requests.
@@ -1568,7 +1568,7 @@ type RolloutEvent struct {
 	Bundle int64  `json:"bundle"`
 	Phase  string `json:"phase"`
 
-	// Reason not for who sees some hosts alone
+	// Reason not for callers who see only some hosts
 	Reason  string    `json:"reason,omitempty,omitzero"`
 	Rollout int64     `json:"rollout"`
 	Since   time.Time `json:"since"`
@@ -1587,7 +1587,7 @@ type Session struct {
 	// Expires none on the socket
 	Expires time.Time `json:"expires,omitempty,omitzero"`
 
-	// Grants all that they may
+	// Grants all roles that they have
 	Grants []Grant `json:"grants"`
 
 	// Who as the audit names them
@@ -1604,7 +1604,7 @@ type Standing struct {
 
 // Status defines model for Status.
 type Status struct {
-	// Controllers HOST:PORT, as new hosts are told
+	// Controllers HOST:PORT, for new hosts
 	Controllers []string `json:"controllers"`
 
 	// Database why it does not answer; none while it does
@@ -1634,7 +1634,7 @@ type TestedNotices struct {
 
 // TestedReceiver defines model for TestedReceiver.
 type TestedReceiver struct {
-	// Failure why it did not take it, none where it did
+	// Failure why it did not accept it; none if it did
 	Failure string `json:"failure,omitempty,omitzero"`
 	How     string `json:"how"`
 	Name    string `json:"name"`
@@ -1658,7 +1658,7 @@ type Token struct {
 	// Used how many did
 	Used int `json:"used"`
 
-	// Uses how many hosts may enrol by it
+	// Uses how many hosts may enrol with it
 	Uses      int       `json:"uses"`
 	Withdrawn time.Time `json:"withdrawn,omitempty,omitzero"`
 }
@@ -1680,27 +1680,27 @@ type AgentPath = string
 // Failed As the agents' interface has it.
 type Failed = Failure
 
-// Waits What somebody asked for that wants the approval of a second person.
+// Waits A request that needs the approval of a second person.
 type Waits = Request
 
 // AllowsParams defines parameters for Allows.
 type AllowsParams struct {
-	// What Those that lie within an address, a prefix or a range.
+	// What Those inside an address, a prefix or a range.
 	What string `form:"what,omitempty" json:"what,omitempty,omitzero"`
 
-	// After Those behind this ID.
+	// After Those after this ID.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; a thousand unless given
+	// Limit How many at most. Default, also for 0: a thousand.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // AuditParams defines parameters for Audit.
 type AuditParams struct {
-	// After those behind this number; the newest ones unless given
+	// After those after this number. Default: the newest ones
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
-	// Limit how many at most; 50 unless given
+	// Limit how many at most. Default, also for 0: 50
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
@@ -1712,100 +1712,100 @@ type VerifyAuditParams struct {
 
 // BansParams defines parameters for Bans.
 type BansParams struct {
-	// What Those that lie within an address, a prefix or a range.
+	// What Those inside an address, a prefix or a range.
 	What string `form:"what,omitempty" json:"what,omitempty,omitzero"`
 
-	// After Those behind this ID.
+	// After Those after this ID.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; a thousand unless given
+	// Limit How many at most. Default, also for 0: a thousand.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // EventsParams defines parameters for Events.
 type EventsParams struct {
-	// LastEventID Go on behind this one, where it is kept.
+	// LastEventID Continue after this one, if it is kept.
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
 // FindingsParams defines parameters for Findings.
 type FindingsParams struct {
-	// Hosts Those whose labels it matches; all unless given.
+	// Hosts Those whose labels it matches. Default: all.
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 }
 
 // GuestsParams defines parameters for Guests.
 type GuestsParams struct {
-	// Selector Those whose labels it matches; all unless given.
+	// Selector Those whose labels it matches. Default: all.
 	Selector string `form:"selector,omitempty" json:"selector,omitempty,omitzero"`
 
 	// Host Those on this host.
 	Host string `form:"host,omitempty" json:"host,omitempty,omitzero"`
 
-	// After Those whose ids come behind this one.
+	// After Those whose ids come after this one.
 	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
-	// Limit How many at most; 1000 unless given
+	// Limit How many at most. Default, also for 0: 1000.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // HostsParams defines parameters for Hosts.
 type HostsParams struct {
-	// Selector Those whose labels it matches; all unless given.
+	// Selector Those whose labels it matches. Default: all.
 	Selector string `form:"selector,omitempty" json:"selector,omitempty,omitzero"`
 }
 
 // LivingParams defines parameters for Living.
 type LivingParams struct {
-	// Seq The number, as ban, unban, allow and disallow give it.
+	// Seq The number, as ban, unban, allow and disallow return it.
 	Seq int64 `form:"seq,omitempty" json:"seq,omitempty,omitzero"`
 
-	// Hosts Those whose labels it matches; all unless given.
+	// Hosts Those whose labels it matches. Default: all.
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 }
 
 // LogParams defines parameters for Log.
 type LogParams struct {
-	// Hosts Those whose labels it matches; all unless given.
+	// Hosts Those whose labels it matches. Default: all.
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 
 	// Source An address, a prefix or a range.
 	Source string `form:"source,omitempty" json:"source,omitempty,omitzero"`
 
-	// Country A code of ISO 3166-1.
+	// Country An ISO 3166-1 code.
 	Country string `form:"country,omitempty" json:"country,omitempty,omitzero"`
 
 	// Line FILE:LINE, or LINE of any file.
 	Line string `form:"line,omitempty" json:"line,omitempty,omitzero"`
 
-	// Service A service of the policy that runs on a host.
+	// Service A service of the running policy of a host.
 	Service string `form:"service,omitempty" json:"service,omitempty,omitzero"`
 }
 
 // NoticesParams defines parameters for Notices.
 type NoticesParams struct {
-	// Ended Also what has ended, of the last 30 days.
+	// Ended Also those that ended within the last 30 days.
 	Ended bool `form:"ended,omitempty" json:"ended,omitempty,omitzero"`
 }
 
 // RequestsParams defines parameters for Requests.
 type RequestsParams struct {
-	// All those too that wait no more
+	// All also those that no longer wait
 	All bool `form:"all,omitempty" json:"all,omitempty,omitzero"`
 }
 
 // RolloutsParams defines parameters for Rollouts.
 type RolloutsParams struct {
-	// Limit How many at most; a hundred unless given
+	// Limit How many at most. Default, also for 0: a hundred.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // SamplesParams defines parameters for Samples.
 type SamplesParams struct {
-	// Hosts Those whose labels it matches; all unless given.
+	// Hosts Those whose labels it matches. Default: all.
 	Hosts string `form:"hosts,omitempty" json:"hosts,omitempty,omitzero"`
 
-	// Since Those that ended behind it; all that are kept unless given.
+	// Since Those that ended after this time. Default: all that are kept.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
 }
 
@@ -1883,196 +1883,196 @@ type CreateTokenJSONRequestBody = NewToken
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// Accesses List who may ask by a token, the newest first.
+	// Accesses List access tokens, the newest first.
 	// (GET /api/v1/access)
 	Accesses(w http.ResponseWriter, r *http.Request)
-	// CreateAccess Let a program ask who knows a secret, of which the controller is told the SHA-256, with a role for the hosts of a selector. Who asks gives no more than they have.
+	// CreateAccess Create an access token for a program, of whose secret the controller gets the SHA-256, with a role for the hosts of a selector. Callers cannot give more than they have.
 	// (POST /api/v1/access)
 	CreateAccess(w http.ResponseWriter, r *http.Request)
-	// WithdrawAccess End what somebody may ask, at once.
+	// WithdrawAccess End an access at once.
 	// (DELETE /api/v1/access/{access})
 	WithdrawAccess(w http.ResponseWriter, r *http.Request, access string)
-	// Allows List the allows of the fleet that hold, and on how many hosts each is proved.
+	// Allows List the active exceptions of the fleet, and on how many hosts each is proved.
 	// (GET /api/v1/allows)
 	Allows(w http.ResponseWriter, r *http.Request, params AllowsParams)
-	// Allow Let addresses in on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first.
+	// Allow Allow addresses on hosts, within what the newest fleet.yaml permits. A second one for the same address and hosts replaces the first.
 	// (POST /api/v1/allows)
 	Allow(w http.ResponseWriter, r *http.Request)
-	// Disallow Lift those that lie within addresses, prefixes and ranges.
+	// Disallow Lift those inside addresses, prefixes and ranges.
 	// (POST /api/v1/allows/lift)
 	Disallow(w http.ResponseWriter, r *http.Request)
-	// OneAllow Say of one of them on which hosts it is in force, and why not on others.
+	// OneAllow Show on which hosts one of them is in force, and why not on others.
 	// (GET /api/v1/allows/{id})
 	OneAllow(w http.ResponseWriter, r *http.Request, id string)
-	// AskExplain Say what becomes of one packet, and why, by class of hosts. No host is asked.
+	// AskExplain Explain what happens to one packet, by class of hosts. No host gets a request.
 	// (POST /api/v1/ask/explain)
 	AskExplain(w http.ResponseWriter, r *http.Request)
-	// AskQuery Say what becomes of all packets that fit, by class of hosts. No host is asked.
+	// AskQuery Show what happens to all matching packets, by class of hosts. No host gets a request.
 	// (POST /api/v1/ask/query)
 	AskQuery(w http.ResponseWriter, r *http.Request)
 	// Audit List entries of the audit, the oldest first.
 	// (GET /api/v1/audit)
 	Audit(w http.ResponseWriter, r *http.Request, params AuditParams)
-	// VerifyAudit Say whether any entry of the audit was changed, dropped or moved, as sluice-controller audit verify does, and against the head that the controller signed last. One caller at a time is answered, with what was read at most ten seconds ago.
+	// VerifyAudit Check whether any entry of the audit was changed, removed or moved, as sluice-controller audit verify does, and against the last head that the controller signed. One caller at a time is answered, with what was read at most ten seconds ago.
 	// (GET /api/v1/audit/verify)
 	VerifyAudit(w http.ResponseWriter, r *http.Request, params VerifyAuditParams)
-	// Bans List the bans of the fleet that hold, and on how many hosts each is proved.
+	// Bans List the active bans of the fleet, and on how many hosts each is proved.
 	// (GET /api/v1/bans)
 	Bans(w http.ResponseWriter, r *http.Request, params BansParams)
-	// Ban Ban addresses on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first.
+	// Ban Ban addresses on hosts, within what the newest fleet.yaml allows. A second one for the same address and hosts replaces the first.
 	// (POST /api/v1/bans)
 	Ban(w http.ResponseWriter, r *http.Request)
-	// Unban Lift those that lie within addresses, prefixes and ranges.
+	// Unban Lift those inside addresses, prefixes and ranges.
 	// (POST /api/v1/bans/lift)
 	Unban(w http.ResponseWriter, r *http.Request)
-	// OneBan Say of one of them on which hosts it is in force, and why not on others.
+	// OneBan Show on which hosts one of them is in force, and why not on others.
 	// (GET /api/v1/bans/{id})
 	OneBan(w http.ResponseWriter, r *http.Request, id string)
-	// Missing Say which blobs the controller does not have.
+	// Missing List the blobs that the controller does not have.
 	// (POST /api/v1/blobs/missing)
 	Missing(w http.ResponseWriter, r *http.Request)
-	// PutBlob Give a blob, which has that SHA-256.
+	// PutBlob Upload a blob with this SHA-256.
 	// (PUT /api/v1/blobs/{sha256})
 	PutBlob(w http.ResponseWriter, r *http.Request, sha256 string)
 	// Drafts List the drafts of the policy, the newest first, without their texts.
 	// (GET /api/v1/drafts)
 	Drafts(w http.ResponseWriter, r *http.Request)
-	// CreateDraft Keep a draft of the policy for whoever signs it, for 90 days. It has no errors. Who has a role for some hosts changes parts alone, and these hosts alone.
+	// CreateDraft Keep a draft of the policy for whoever signs it, for 90 days. It must have no errors. Callers with a role for some hosts may change only parts, and only these hosts.
 	// (POST /api/v1/drafts)
 	CreateDraft(w http.ResponseWriter, r *http.Request)
-	// RemoveDraft Forget a draft, which is the caller's own, or anybody's for an admin of all hosts.
+	// RemoveDraft Delete a draft: the caller's own, or any draft for an admin of all hosts.
 	// (DELETE /api/v1/drafts/{id})
 	RemoveDraft(w http.ResponseWriter, r *http.Request, id string)
-	// Draft Give a draft with its texts.
+	// Draft Get a draft with its texts.
 	// (GET /api/v1/drafts/{id})
 	Draft(w http.ResponseWriter, r *http.Request, id string)
-	// RollOutDraft Sign the policy with a draft, by the key that the controller was started with, and begin its roll-out; where fleet.yaml says signing is controller.
+	// RollOutDraft Sign the policy with a draft, with the key that the controller was started with, and begin its roll-out, if fleet.yaml has signing: controller.
 	// (POST /api/v1/drafts/{id}/roll-out)
 	RollOutDraft(w http.ResponseWriter, r *http.Request, id string)
-	// Events Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is.
+	// Events Stream changes: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - read the state again.
 	// (GET /api/v1/events)
 	Events(w http.ResponseWriter, r *http.Request, params EventsParams)
-	// Facts Give the facts of a host, as it sent them.
+	// Facts Get the facts of a host, as it sent them.
 	// (GET /api/v1/facts/{sha256})
 	Facts(w http.ResponseWriter, r *http.Request, sha256 string)
-	// Findings Give the worst of what makes hosts slow or lossy, five of a host, as each says once in an hour or so, as far as this controller has run.
+	// Findings List the worst causes of slow or lossy hosts, five for each host, as each reports about once an hour, since this controller started.
 	// (GET /api/v1/findings)
 	Findings(w http.ResponseWriter, r *http.Request, params FindingsParams)
-	// Guests Say which guests there are, and where they are proved.
+	// Guests List the guests, and where they are proved.
 	// (GET /api/v1/guests)
 	Guests(w http.ResponseWriter, r *http.Request, params GuestsParams)
-	// RemoveGuest Forget a guest.
+	// RemoveGuest Delete a guest.
 	// (DELETE /api/v1/guests/{guest})
 	RemoveGuest(w http.ResponseWriter, r *http.Request, guest string)
-	// Guest Say where a guest is, and whether that is proved.
+	// Guest Show where a guest is, and whether that is proved.
 	// (GET /api/v1/guests/{guest})
 	Guest(w http.ResponseWriter, r *http.Request, guest string)
-	// PutGuest Make a guest, change it, or move it to another host.
+	// PutGuest Create a guest, change it, or move it to another host.
 	// (PUT /api/v1/guests/{guest})
 	PutGuest(w http.ResponseWriter, r *http.Request, guest string)
-	// Hosts Say which policy is proved on which host, since when, and why not.
+	// Hosts Show which policy is proved on which host, since when, and why not.
 	// (GET /api/v1/hosts)
 	Hosts(w http.ResponseWriter, r *http.Request, params HostsParams)
-	// SetLabels Give a host other labels, by an order that the policy keys have signed.
+	// SetLabels Change the labels of a host, by an order that the policy keys have signed.
 	// (PUT /api/v1/hosts/{host}/labels)
 	SetLabels(w http.ResponseWriter, r *http.Request, host string)
-	// RestoreHost Have a host that is connected load once more what it runs, whatever somebody has made of its rules. How it came out is in its report.
+	// RestoreHost Make a connected host load its running policy again, whatever somebody has done to its rules. Its report has the result.
 	// (POST /api/v1/hosts/{host}/restore)
 	RestoreHost(w http.ResponseWriter, r *http.Request, host string)
-	// Revoke End what a host and its keys may do, at once.
+	// Revoke Revoke a host and its keys at once.
 	// (POST /api/v1/hosts/{host}/revoke)
 	Revoke(w http.ResponseWriter, r *http.Request, host string)
-	// Inventory Say of each host what inventory.yaml says.
+	// Inventory Show what inventory.yaml says about each host.
 	// (GET /api/v1/inventory)
 	Inventory(w http.ResponseWriter, r *http.Request)
-	// CreateLink Let a person log in once who knows a secret, of which the controller is told the SHA-256.
+	// CreateLink Create a link with which a person can log in once. The controller gets only the SHA-256 of its secret.
 	// (POST /api/v1/links)
 	CreateLink(w http.ResponseWriter, r *http.Request)
-	// Lists Tell of the live lists of the policies that hosts are to run.
+	// Lists List the live lists of the policies that hosts should run.
 	// (GET /api/v1/lists)
 	Lists(w http.ResponseWriter, r *http.Request)
-	// PlanList Ask the server of a live list what it has, and the hosts whom that would cut, and change nothing.
+	// PlanList Show what a live list would change and whom it would cut off on the hosts. Changes nothing.
 	// (POST /api/v1/lists/{list}/plan)
 	PlanList(w http.ResponseWriter, r *http.Request, list string)
-	// RefreshList Ask the server of a live list now.
+	// RefreshList Download a live list now.
 	// (POST /api/v1/lists/{list}/refresh)
 	RefreshList(w http.ResponseWriter, r *http.Request, list string)
-	// UndoList Go back to what a live list held before.
+	// UndoList Go back to the previous content of a live list.
 	// (POST /api/v1/lists/{list}/undo)
 	UndoList(w http.ResponseWriter, r *http.Request, list string)
-	// Living Say which hosts have all bans and allows up to a number in force.
+	// Living Show which hosts have all bans and exceptions up to a number in force.
 	// (GET /api/v1/living)
 	Living(w http.ResponseWriter, r *http.Request, params LivingParams)
-	// Log Give what hosts log, as it comes: at most 1,000 rows a second of at most 1,000 hosts that are connected. Only while somebody reads it do they send it.
+	// Log Stream what hosts log: at most 1,000 rows a second from at most 1,000 hosts that are connected. They send it only while somebody reads it.
 	// (GET /api/v1/log)
 	Log(w http.ResponseWriter, r *http.Request, params LogParams)
-	// Map Say from which countries a service can be reached on hosts, exactly: of the newest bundle, or of a draft.
+	// Map Show exactly from which countries a service can be reached on hosts, by the newest bundle or a draft.
 	// (POST /api/v1/map)
 	Map(w http.ResponseWriter, r *http.Request)
-	// Notices Tell what is wrong that people hear of, who has heard it, and whom it cannot be told.
+	// Notices List the notices of problems, who has received them, and who cannot be reached.
 	// (GET /api/v1/notices)
 	Notices(w http.ResponseWriter, r *http.Request, params NoticesParams)
-	// TestNotices Send a notice to each receiver, to see whether it comes.
+	// TestNotices Send a test notice to each receiver.
 	// (POST /api/v1/notices/test)
 	TestNotices(w http.ResponseWriter, r *http.Request)
-	// Policy Give the texts of the newest bundle that was published, and say for how many hosts each is.
+	// Policy Get the texts of the newest published bundle, with the number of hosts of each.
 	// (GET /api/v1/policy)
 	Policy(w http.ResponseWriter, r *http.Request)
-	// CheckPolicy Find what is wrong with the policy of each host, by class, as sluice-controller check does: of the newest bundle, with other texts. One question of a caller is answered at a time.
+	// CheckPolicy Check the policy of each host, by class, as sluice-controller check does: that of the newest bundle, with changed texts. One request of a caller is answered at a time.
 	// (POST /api/v1/policy/check)
 	CheckPolicy(w http.ResponseWriter, r *http.Request)
-	// DiffPolicy Say what other texts than those of the newest bundle open and close, on which hosts, and how they would be rolled out.
+	// DiffPolicy Show what changed texts open and close compared with the newest bundle, on which hosts, and how they would be rolled out.
 	// (POST /api/v1/policy/diff)
 	DiffPolicy(w http.ResponseWriter, r *http.Request)
-	// Publish Give signed metadata, and begin the roll-out of a bundle whose blobs it has.
+	// Publish Upload signed metadata, and begin the roll-out of a bundle whose blobs it has.
 	// (POST /api/v1/publish)
 	Publish(w http.ResponseWriter, r *http.Request)
-	// Reach Say who reaches which service of hosts, exactly, by the newest bundle or a draft.
+	// Reach Show exactly who can reach which service of hosts, by the newest bundle or a draft.
 	// (POST /api/v1/reach)
 	Reach(w http.ResponseWriter, r *http.Request)
-	// Requests List what waits for the approval of a second person, and what came of those of the last month, the newest first, without bodies.
+	// Requests List requests that wait for the approval of a second person, and the results of those of the last month, the newest first, without bodies.
 	// (GET /api/v1/requests)
 	Requests(w http.ResponseWriter, r *http.Request, params RequestsParams)
-	// Request Say what a request asks for, and what came of it.
+	// Request Show a request and its result.
 	// (GET /api/v1/requests/{id})
 	Request(w http.ResponseWriter, r *http.Request, id string)
-	// Approve Do what a request asks for, once, as who asked. Who approves is a person other than who asked, who may do the same for all hosts that it is for.
+	// Approve Execute a request once, as its requester. The approver must be a person other than the requester with the same permission for all its hosts.
 	// (POST /api/v1/requests/{id}/approve)
 	Approve(w http.ResponseWriter, r *http.Request, id string)
-	// Refuse End a request, which is one's own, or which one could do oneself.
+	// Refuse End a request that is the caller's own, or that the caller could execute.
 	// (POST /api/v1/requests/{id}/refuse)
 	Refuse(w http.ResponseWriter, r *http.Request, id string)
-	// Rollouts Tell of the roll-outs, the newest first, without each of their hosts, which are counted.
+	// Rollouts List the roll-outs, the newest first, with the number of their hosts.
 	// (GET /api/v1/rollouts)
 	Rollouts(w http.ResponseWriter, r *http.Request, params RolloutsParams)
-	// Rollout Tell of one roll-out.
+	// Rollout Show one roll-out.
 	// (GET /api/v1/rollouts/{rollout})
 	Rollout(w http.ResponseWriter, r *http.Request, rollout int64)
 	// Command Pause, resume, hold, halt or revert a roll-out.
 	// (POST /api/v1/rollouts/{rollout}/{command})
 	Command(w http.ResponseWriter, r *http.Request, rollout int64, command Command)
-	// Samples Say what hosts did with packets, a minute each: of all hosts 24 hours back, of some one hour and without countries and lines, as far as this controller has run and they were connected to it.
+	// Samples Show what hosts did with packets, minute by minute: for all hosts 24 hours back, for some one hour and without countries and lines, since this controller started and while they were connected to it.
 	// (GET /api/v1/samples)
 	Samples(w http.ResponseWriter, r *http.Request, params SamplesParams)
-	// EndSession End the session by which this is asked.
+	// EndSession End the session of this request.
 	// (DELETE /api/v1/session)
 	EndSession(w http.ResponseWriter, r *http.Request)
-	// Session Say who asks, and what they may.
+	// Session Show the caller and what the caller may do.
 	// (GET /api/v1/session)
 	Session(w http.ResponseWriter, r *http.Request)
-	// Status Say whose controller it is and how it does.
+	// Status Show the fleet of the controller and its state.
 	// (GET /api/v1/status)
 	Status(w http.ResponseWriter, r *http.Request)
-	// Tokens List the tokens by which hosts enrol, the newest first, without their secrets.
+	// Tokens List the enrolment tokens of hosts, the newest first, without their secrets.
 	// (GET /api/v1/tokens)
 	Tokens(w http.ResponseWriter, r *http.Request)
-	// CreateToken Let hosts enrol who know a secret, of which the controller is told the SHA-256.
+	// CreateToken Create an enrolment token: hosts that know its secret may enrol. The controller gets only its SHA-256.
 	// (POST /api/v1/tokens)
 	CreateToken(w http.ResponseWriter, r *http.Request)
-	// WithdrawToken End a token. Hosts that have enrolled by it stay.
+	// WithdrawToken End a token. Hosts that have enrolled with it stay.
 	// (DELETE /api/v1/tokens/{token})
 	WithdrawToken(w http.ResponseWriter, r *http.Request, token string)
-	// Metrics Say in numbers what the controller is, for Prometheus.
+	// Metrics Metrics of the controller for Prometheus.
 	// (GET /metrics)
 	Metrics(w http.ResponseWriter, r *http.Request)
 }

@@ -135,53 +135,53 @@ type Ask struct {
 // Asked defines model for Asked.
 type Asked string
 
-// Desired What a host is to run.
+// Desired What a host should run.
 type Desired struct {
 	// Blobs of the bundle, of what is to be fetched, of members and guests, those which the host is not known to have, if they are small; it fetches the others
 	Blobs [][]byte `json:"blobs,omitempty,omitzero"`
 
-	// Bundle its number in targets.json; 0: what runs stays
+	// Bundle its number in targets.json; 0: keep what runs
 	Bundle int64 `json:"bundle,omitempty,omitzero"`
 
-	// ConfirmSeconds within how many it has to be confirmed by its probes
+	// ConfirmSeconds within how many its probes must confirm it
 	ConfirmSeconds int `json:"confirm-seconds,omitempty,omitzero"`
 
-	// Guests What is signed again and again, each time with a higher number.
+	// Guests A signed document that is renewed, each time with a higher number.
 	Guests *Document `json:"guests,omitempty"`
 
 	// Labels the order by which the host has its labels, signed by the policy keys; none: its token gave them
 	Labels []byte `json:"labels,omitempty,omitzero"`
 
-	// Lists what live lists of its policy hold by now
+	// Lists the current content of the live lists of its policy
 	Lists []LiveList `json:"lists,omitempty,omitzero"`
 
-	// Members What is signed again and again, each time with a higher number.
+	// Members A signed document that is renewed, each time with a higher number.
 	Members *Document `json:"members,omitempty"`
 
-	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
+	// Order The order of desired states. A newer one has a higher incarnation, or the same one and a higher revision.
 	Order    Order     `json:"order,omitempty,omitzero"`
 	Prefetch *Prefetch `json:"prefetch,omitempty"`
 
-	// Rollout which roll-out wants it, 0 if none
+	// Rollout its roll-out, 0 if none
 	Rollout int64 `json:"rollout,omitempty,omitzero"`
 
 	// Since the revision at which bundle and rollout became these, 0 for no bundle
 	Since int64 `json:"since,omitempty,omitzero"`
 }
 
-// Document What is signed again and again, each time with a higher number.
+// Document A signed document that is renewed, each time with a higher number.
 type Document struct {
-	// Content 64 digits, small.
+	// Content 64 lowercase digits.
 	Content SHA256 `json:"content"`
 
-	// Sha256 64 digits, small.
+	// Sha256 64 lowercase digits.
 	Sha256 SHA256 `json:"sha256"`
 
 	// Size of the envelope in bytes
 	Size int64 `json:"size"`
 }
 
-// Drain The controller ends. Connect again after a while of your own choice within so many seconds.
+// Drain The controller is ending. Connect again after a random time within this many seconds.
 type Drain struct {
 	WithinSeconds int `json:"within-seconds,omitempty,omitzero"`
 }
@@ -191,7 +191,7 @@ type Enrol struct {
 	// Addresses those of the host that sets by hosts may hold, if within allows them
 	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
 
-	// Host The id of a host, a DNS name in small letters.
+	// Host The id of a host, a DNS name in lowercase letters.
 	Host Host `json:"host"`
 
 	// Request a certificate request in PEM, for a key that stays on the host
@@ -210,10 +210,10 @@ type Enrolled struct {
 	Controllers []string `json:"controllers,omitempty,omitzero"`
 	Fleet       string   `json:"fleet"`
 
-	// Host The id of a host, a DNS name in small letters.
+	// Host The id of a host, a DNS name in lowercase letters.
 	Host Host `json:"host"`
 
-	// Labels What selectors ask. At most 64.
+	// Labels What selectors match. At most 64.
 	Labels Labels `json:"labels,omitempty,omitzero"`
 }
 
@@ -224,10 +224,10 @@ type Facts struct {
 
 // Failure defines model for Failure.
 type Failure struct {
-	// Text one sentence for a reader
+	// Text one sentence for a person
 	Text string `json:"error"`
 
-	// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). To people and programs besides: who asks is not known (unknown-caller), or has no role for this (role).
+	// Kind The kind of a failure, for programs: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). Only on the interface for people and programs: the caller is not known (unknown-caller), or has no role for this (role).
 	Kind Kind `json:"kind,omitempty,omitzero"`
 }
 
@@ -238,47 +238,47 @@ type Finding struct {
 	Text     string `json:"text,omitempty,omitzero"`
 }
 
-// Findings The worst of what makes the host slow or lossy, once in an hour or so, as doctor of the agent's interface says it.
+// Findings The worst causes of a slow or lossy host, about once an hour, as doctor of the agent's interface returns them.
 type Findings struct {
 	Findings []Finding `json:"findings,omitempty,omitzero"`
 }
 
-// Hello Who an agent is beside its certificate, and what it has.
+// Hello What an agent says about itself in addition to its certificate.
 type Hello struct {
-	// Addresses those of the host that sets by hosts may hold, if within allows them; none: as they were
+	// Addresses those of the host that sets by hosts may contain, if within allows them; none: as before
 	Addresses []netip.Addr `json:"addresses,omitempty,omitzero"`
 
 	// Backend by which it loads policies
 	Backend string `json:"backend,omitempty,omitzero"`
 
-	// Facts 64 digits, small.
+	// Facts 64 lowercase digits.
 	Facts SHA256 `json:"facts,omitempty,omitzero"`
 
-	// Guests 64 digits, small.
+	// Guests 64 lowercase digits.
 	Guests SHA256 `json:"guests,omitempty,omitzero"`
 
 	// Have the numbers of the bundles that it keeps
 	Have []int64 `json:"have,omitempty,omitzero"`
 
-	// Instance drawn anew when the agent starts: two that are alive at once are two hosts with one key
+	// Instance random, new at each start of the agent: two at the same time are two hosts with one key
 	Instance string `json:"instance"`
 
 	// Kernel its release
 	Kernel string `json:"kernel,omitempty,omitzero"`
 
-	// Labels What selectors ask. At most 64.
+	// Labels What selectors match. At most 64.
 	Labels Labels `json:"labels,omitempty,omitzero"`
 
 	// LanguageLevel the highest of the policy language that it knows
 	LanguageLevel int `json:"language-level,omitempty,omitzero"`
 
-	// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+	// Living How far a host has read the log of bans and exceptions, which each incarnation begins again.
 	Living *Living `json:"living,omitempty"`
 
-	// Members 64 digits, small.
+	// Members 64 lowercase digits.
 	Members SHA256 `json:"members,omitempty,omitzero"`
 
-	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
+	// Order The order of desired states. A newer one has a higher incarnation, or the same one and a higher revision.
 	Order Order `json:"order,omitempty,omitzero"`
 
 	// Report Where a host is.
@@ -291,16 +291,16 @@ type Hello struct {
 	Version string `json:"version"`
 }
 
-// Host The id of a host, a DNS name in small letters.
+// Host The id of a host, a DNS name in lowercase letters.
 type Host = string
 
-// Kind What a program can tell failures apart by: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). To people and programs besides: who asks is not known (unknown-caller), or has no role for this (role).
+// Kind The kind of a failure, for programs: the request is wrong (bad-request); the token is not known, used up or expired (token); somebody has to approve the host (pending); another host has this id (taken); the certificate is revoked (revoked); the certificate is not one for this (certificate); there is no such thing (not-found); too much at once, try again later (busy); the database is gone, try again later (unavailable); the levels of the protocol have none in common (protocol). Only on the interface for people and programs: the caller is not known (unknown-caller), or has no role for this (role).
 type Kind string
 
-// Labels What selectors ask. At most 64.
+// Labels What selectors match. At most 64.
 type Labels map[string]string
 
-// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is said again on another stream if the one before may have lost it.
+// LimitBans What limits of the host have banned and it has not reported yet, if the fleet shares bans. It is sent again on another stream if the previous one may have lost it.
 type LimitBans struct {
 	// What addresses and prefixes
 	What []netip.Prefix `json:"what"`
@@ -308,7 +308,7 @@ type LimitBans struct {
 
 // ListReport A live list of the policy of a host.
 type ListReport struct {
-	// Error why what is wanted is not taken
+	// Error why the desired one is not accepted
 	Error string `json:"error,omitempty,omitzero"`
 
 	// Name of its file in the bundle
@@ -317,28 +317,28 @@ type ListReport struct {
 	// Proved since when the kernel is proved to have it
 	Proved time.Time `json:"proved,omitempty,omitzero"`
 
-	// Sha256 64 digits, small.
+	// Sha256 64 lowercase digits.
 	Sha256 SHA256 `json:"sha256,omitempty,omitzero"`
 }
 
-// Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
+// Live A part of the log of bans and exceptions. One without an envelope makes the host request what it lacks.
 type Live struct {
 	// Envelope of the kind bans, signed by the live key
 	Envelope []byte `json:"envelope,omitempty,omitzero"`
 
-	// More there is more behind it, to ask for
+	// More there is more after it, to request
 	More bool `json:"more,omitempty,omitzero"`
 }
 
-// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
+// LiveApplied Which of its bans and exceptions a host enforces. It is sent when that changes.
 type LiveApplied struct {
-	// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+	// Living How far a host has read the log of bans and exceptions, which each incarnation begins again.
 	Living Living `json:"living"`
 
-	// Proved when the kernel was read and had them, and asked them; none while it does not
+	// Proved when the kernel was last read and had and enforced them; none while it does not
 	Proved time.Time `json:"proved,omitempty,omitzero"`
 
-	// Refused those that hold, are for this host, and are not in force; where there are more, waiting says so
+	// Refused those that are active, are for this host, and are not in force; if there are more, waiting says so
 	Refused []NotLive `json:"refused,omitempty,omitzero"`
 
 	// Waiting why they are not in force, all of them; empty while they are
@@ -354,56 +354,56 @@ type LiveList struct {
 	Name string `json:"name"`
 }
 
-// Living How far a host has got in the log of bans and allows, which an incarnation begins anew.
+// Living How far a host has read the log of bans and exceptions, which each incarnation begins again.
 type Living struct {
 	Incarnation int64 `json:"incarnation,omitempty,omitzero"`
 	Seq         int64 `json:"seq,omitempty,omitzero"`
 }
 
-// Message One message of a stream. It has one of these. The first message of an agent is hello.
+// Message One message of a stream. It has one of these fields. The first message of an agent is hello.
 type Message struct {
 	// Answer A piece of an answer.
 	Answer *Piece `json:"answer,omitempty"`
 	Ask    *Ask   `json:"ask,omitempty"`
 
-	// Desired What a host is to run.
+	// Desired What a host should run.
 	Desired *Desired `json:"desired,omitempty"`
 
-	// Drain The controller ends. Connect again after a while of your own choice within so many seconds.
+	// Drain The controller is ending. Connect again after a random time within this many seconds.
 	Drain *Drain `json:"drain,omitempty"`
 
 	// Facts What the agent's host is, as sluice facts --json prints it.
 	Facts *Facts `json:"facts,omitempty"`
 
-	// Findings The worst of what makes the host slow or lossy, once in an hour or so, as doctor of the agent's interface says it.
+	// Findings The worst causes of a slow or lossy host, about once an hour, as doctor of the agent's interface returns them.
 	Findings *Findings `json:"findings,omitempty"`
 
-	// Hello Who an agent is beside its certificate, and what it has.
+	// Hello What an agent says about itself in addition to its certificate.
 	Hello *Hello `json:"hello,omitempty"`
 
-	// LimitBans What limits of the host have banned that it has not told of yet, where the fleet shares bans. It is said again on another stream if the one before may have lost it.
+	// LimitBans What limits of the host have banned and it has not reported yet, if the fleet shares bans. It is sent again on another stream if the previous one may have lost it.
 	LimitBans *LimitBans `json:"limit-bans,omitempty"`
 
-	// Live A part of the log of bans and allows. One without an envelope has the host ask for what it lacks.
+	// Live A part of the log of bans and exceptions. One without an envelope makes the host request what it lacks.
 	Live *Live `json:"live,omitempty"`
 
-	// LiveApplied What a host does of the bans and allows that it has. It is said when that changes.
+	// LiveApplied Which of its bans and exceptions a host enforces. It is sent when that changes.
 	LiveApplied *LiveApplied `json:"live-applied,omitempty"`
 
-	// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as each pace allows.
+	// Pace Flow control of an answer. An agent may send 4 pieces of it, and then as many more as each pace allows.
 	Pace *Pace `json:"pace,omitempty"`
 
-	// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file lets the fleet ask them.
+	// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file permits.
 	Question *Question `json:"question,omitempty"`
 	Refused  *Failure  `json:"refused,omitempty"`
 
 	// Report Where a host is.
 	Report *Report `json:"report,omitempty"`
 
-	// Restore Somebody wants the host to load once more what it runs, as the host does by itself where its policy says so.
+	// Restore Somebody wants the host to load its running policy again, as the host does itself if its policy says so.
 	Restore *Restore `json:"restore,omitempty"`
 
-	// Sample What a host did with packets, as samples of the agent's interface say it. It is said once a minute, some time behind its end; one that was lost is not said again.
+	// Sample What a host did with packets, as samples of the agent's interface. It is sent once a minute, some time after its end; a lost one is not sent again.
 	Sample *Sample `json:"sample,omitempty"`
 
 	// Trust The metadata of The Update Framework, as it was signed.
@@ -419,7 +419,7 @@ type NotLive struct {
 	Why string `json:"why"`
 }
 
-// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
+// Order The order of desired states. A newer one has a higher incarnation, or the same one and a higher revision.
 type Order struct {
 	// Incarnation of the fleet, signed by the policy key
 	Incarnation int64 `json:"incarnation,omitempty,omitzero"`
@@ -428,7 +428,7 @@ type Order struct {
 	Revision int64 `json:"revision,omitempty,omitzero"`
 }
 
-// Pace How an answer goes on. An agent may send 4 pieces of it, and then as many more as each pace allows.
+// Pace Flow control of an answer. An agent may send 4 pieces of it, and then as many more as each pace allows.
 type Pace struct {
 	// Cancel nobody waits for it any more
 	Cancel bool `json:"cancel,omitempty,omitzero"`
@@ -473,13 +473,13 @@ type Probe struct {
 	Probe string `json:"probe"`
 }
 
-// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file lets the fleet ask them.
+// Question A request for an operation of the agent's own interface, openapi.yaml of the agent. The agent answers those that only read, as far as its file permits.
 type Question struct {
 	// Accept the header of HTTP
 	Accept string `json:"accept,omitempty,omitzero"`
 	Body   []byte `json:"body,omitempty,omitzero"`
 
-	// Id by which answers are told apart, of this stream
+	// Id that identifies its answer on this stream
 	Id     int64  `json:"id"`
 	Method Method `json:"method"`
 
@@ -513,13 +513,13 @@ type Report struct {
 	// Error why it refused or reverted
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Failed guests that are not held as they should be, and why: their network namespace, or the rules of their owners
+	// Failed guests that are not enforced, and why: their network namespace, or the rules of their owners
 	Failed map[string]string `json:"failed,omitempty,omitzero"`
 
 	// Generation of the policy that is in force
 	Generation string `json:"generation,omitempty,omitzero"`
 
-	// Guests 64 digits, small.
+	// Guests 64 lowercase digits.
 	Guests SHA256 `json:"guests,omitempty,omitzero"`
 
 	// Labels the SHA-256 of the order of labels that the host has taken, none if its token gave them
@@ -531,19 +531,19 @@ type Report struct {
 	// Mark of the policy that is in force
 	Mark string `json:"mark,omitempty,omitzero"`
 
-	// Members 64 digits, small.
+	// Members 64 lowercase digits.
 	Members SHA256 `json:"members,omitempty,omitzero"`
 
-	// Order The order of what is desired. A newer one has a higher incarnation, or the same and a higher revision.
+	// Order The order of desired states. A newer one has a higher incarnation, or the same one and a higher revision.
 	Order Order `json:"order,omitempty,omitzero"`
 
-	// Probes what came of the probes
+	// Probes the results of the probes
 	Probes []Probe `json:"probes,omitempty,omitzero"`
 
-	// Proved since when what is in force is proved to be what running says for this host; none while it is not
+	// Proved since when the policy in force is proved to be that of running for this host; none while it is not
 	Proved time.Time `json:"proved,omitempty,omitzero"`
 
-	// Restored when the host put back last what somebody had changed
+	// Restored when the host last restored what somebody had changed
 	Restored time.Time `json:"restored,omitempty,omitzero"`
 
 	// Rollout the roll-out that it answers
@@ -558,11 +558,11 @@ type Report struct {
 	// Undone what that was
 	Undone string `json:"undone,omitempty,omitzero"`
 
-	// Verified when it was proved last
+	// Verified when it was last proved
 	Verified time.Time `json:"verified,omitempty,omitzero"`
 }
 
-// Restore Somebody wants the host to load once more what it runs, as the host does by itself where its policy says so.
+// Restore Somebody wants the host to load its running policy again, as the host does itself if its policy says so.
 type Restore struct {
 	// By who
 	By string `json:"by"`
@@ -573,10 +573,10 @@ type Roots struct {
 	Roots [][]byte `json:"roots"`
 }
 
-// SHA256 64 digits, small.
+// SHA256 64 lowercase digits.
 type SHA256 = string
 
-// Sample What a host did with packets, as samples of the agent's interface say it. It is said once a minute, some time behind its end; one that was lost is not said again.
+// Sample What a host did with packets, as samples of the agent's interface. It is sent once a minute, some time after its end; a lost one is not sent again.
 type Sample struct {
 	// Countries of what was logged and dropped
 	Countries []SampledCountry `json:"countries,omitempty,omitzero"`
@@ -639,7 +639,7 @@ type LivingParams struct {
 	// Incarnation that of the number
 	Incarnation int64 `form:"incarnation,omitempty" json:"incarnation,omitempty,omitzero"`
 
-	// After the number that the host has got to
+	// After the number that the host has reached
 	After int64 `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
 	// From the ID up to which it has the whole, which is not given at once: to of the part before

@@ -39,6 +39,11 @@ func TestPromised(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for line := range has {
+			if strings.HasSuffix(line, " <nil>") {
+				t.Errorf("%s: %s: a comma in a description without quotes makes a key of what follows", name, line)
+			}
+		}
 		for line := range strings.Lines(string(recorded)) {
 			if line = strings.TrimSpace(line); !has[line] {
 				t.Errorf("%s no longer has %s, which was promised", name, line)

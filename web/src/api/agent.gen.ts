@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say who answers, which levels of the protocol it speaks, and what the caller may. */
+        /** Show which agent answers, which levels of the protocol it speaks, and what the caller may do. */
         get: operations["about"];
         put?: never;
         post?: never;
@@ -25,11 +25,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -38,7 +38,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read what runs, since when, what it counted, and whether it is intact. */
+        /** Show what runs, since when, what it counted, and whether it is intact. */
         get: operations["status"];
         put?: never;
         post?: never;
@@ -52,11 +52,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -65,7 +65,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Give the packets that were logged, a line each, the oldest first. */
+        /** List the packets that were logged, a line each, the oldest first. */
         get: operations["log"];
         put?: never;
         post?: never;
@@ -79,11 +79,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -92,7 +92,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Say what was done with packets, a minute each, 24 hours back, as far as the agent has run. */
+        /** Show what was done with packets, minute by minute, for the last 24 hours or since the agent started. */
         get: operations["samples"];
         put?: never;
         post?: never;
@@ -109,7 +109,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say what runs in all namespaces, in numbers, as Prometheus reads it. An answer stands for a second. */
+        /** Metrics of all namespaces for Prometheus. An answer is reused for a second. */
         get: operations["scrape"];
         put?: never;
         post?: never;
@@ -123,11 +123,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -136,7 +136,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Say what runs, in numbers. */
+        /** Show metrics of what runs. */
         get: operations["metrics"];
         put?: never;
         post?: never;
@@ -150,11 +150,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -177,11 +177,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -204,11 +204,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -219,7 +219,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Give the text of a policy that was applied. */
+        /** Get the text of a policy that was applied. */
         get: operations["generation"];
         put?: never;
         post?: never;
@@ -233,11 +233,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -249,7 +249,7 @@ export interface paths {
         /** List what commands and limits ban, by address. */
         get: operations["bans"];
         put?: never;
-        /** Ban addresses at once. What is answered is in the kernel and on the disk. */
+        /** Ban addresses at once. When it answers, the bans are in the kernel and on disk. */
         post: operations["ban"];
         delete?: never;
         options?: never;
@@ -261,11 +261,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -288,11 +288,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -301,7 +301,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List bans by command that ended within the last 30 days, the last one first; 10,000 at most. */
+        /** List bans by command that ended within the last 30 days, the latest first; at most 10,000. */
         get: operations["pastBans"];
         put?: never;
         post?: never;
@@ -315,11 +315,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -328,10 +328,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List whom commands let in. */
+        /** List the exceptions made by command. */
         get: operations["allows"];
         put?: never;
-        /** Let an address in before the rules of the policy that runs. */
+        /** Add an exception: allow an address before the rules of the running policy. */
         post: operations["allow"];
         delete?: never;
         options?: never;
@@ -343,11 +343,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -358,7 +358,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lift what lets an address in. */
+        /** Lift exceptions. */
         post: operations["disallow"];
         delete?: never;
         options?: never;
@@ -370,11 +370,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -383,7 +383,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List the living sets of the policy that runs, and what is in them. */
+        /** List the living sets of the running policy and their elements. */
         get: operations["livingSets"];
         put?: never;
         /** Add addresses to a living set. */
@@ -398,11 +398,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -413,7 +413,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Remove from a living set what commands added to it. */
+        /** Remove elements that commands added to a living set. */
         post: operations["removeFromSet"];
         delete?: never;
         options?: never;
@@ -425,11 +425,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -440,7 +440,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Bring in what the host is now: default routes and addresses. */
+        /** Update the rules to the default routes and addresses of the host. */
         post: operations["sync"];
         delete?: never;
         options?: never;
@@ -452,11 +452,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -467,7 +467,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what applying a policy would change. Nothing is changed. */
+        /** Show what applying a policy would change. Changes nothing. */
         post: operations["plan"];
         delete?: never;
         options?: never;
@@ -479,11 +479,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -506,11 +506,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -533,11 +533,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -548,7 +548,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Go back to the policy before, or to a generation. */
+        /** Go back to the previous policy, or to a generation. */
         post: operations["rollback"];
         delete?: never;
         options?: never;
@@ -560,11 +560,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -587,11 +587,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -614,11 +614,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -641,11 +641,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -656,7 +656,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what a live list would change, and whom it would cut, before the fleet gives it. */
+        /** Show what a live list would change, and whom it would cut off, before the fleet sends it. */
         post: operations["planList"];
         delete?: never;
         options?: never;
@@ -668,11 +668,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -683,7 +683,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Download newer country data, which all network namespaces share. Rules stay as they are. */
+        /** Download newer country data, which all network namespaces share. Rules do not change. */
         post: operations["updateCountries"];
         delete?: never;
         options?: never;
@@ -695,11 +695,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -710,7 +710,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Go back to the country data that the last update replaced. Rules stay as they are. */
+        /** Go back to the country data that the last update replaced. Rules do not change. */
         post: operations["undoCountries"];
         delete?: never;
         options?: never;
@@ -722,11 +722,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -737,7 +737,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what the running policy does with one packet, and why. */
+        /** Explain what the running policy does with one packet. */
         post: operations["explain"];
         delete?: never;
         options?: never;
@@ -749,11 +749,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -764,7 +764,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Find what is wrong with a policy, by its text and by this host. No list is downloaded. */
+        /** Check a policy, its text and what it means on this host. Downloads no lists. */
         post: operations["check"];
         delete?: never;
         options?: never;
@@ -776,11 +776,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -791,7 +791,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say which packets a policy treats otherwise than the one that runs. No list is downloaded. */
+        /** Show which packets a policy treats differently from the running one. Downloads no lists. */
         post: operations["diff"];
         delete?: never;
         options?: never;
@@ -803,11 +803,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -818,7 +818,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say from which countries a service can be reached, exactly. No list is downloaded. */
+        /** Show exactly from which countries a service can be reached. Downloads no lists. */
         post: operations["map"];
         delete?: never;
         options?: never;
@@ -830,11 +830,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -845,7 +845,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say who reaches which service, exactly. No list is downloaded. */
+        /** Show exactly who can reach which service. Downloads no lists. */
         post: operations["reach"];
         delete?: never;
         options?: never;
@@ -857,11 +857,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -870,7 +870,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Say what this host is, as policies are compiled for it. */
+        /** Show the facts of this host that policies are compiled for. */
         get: operations["facts"];
         put?: never;
         post?: never;
@@ -884,11 +884,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -911,11 +911,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -926,7 +926,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say which packets the running policy allows, all of them. */
+        /** Show all packets that the running policy allows. */
         post: operations["query"];
         delete?: never;
         options?: never;
@@ -938,11 +938,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -953,7 +953,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** List entries of the connection table, or count them by their fields. */
+        /** List entries of the connection table, or count them by fields. */
         post: operations["entries"];
         delete?: never;
         options?: never;
@@ -965,11 +965,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -980,7 +980,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Look at what the host does with its packets, a line each time, until the caller hangs up. */
+        /** Observe what the host does with its packets, a line each time, until the caller closes the connection. */
         post: operations["top"];
         delete?: never;
         options?: never;
@@ -992,11 +992,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1007,7 +1007,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Delete entries of the connection table; the next packet of each connection is judged as one that begins it. */
+        /** Delete entries of the connection table; the next packet of each connection is then treated as a new one. */
         post: operations["deleteEntries"];
         delete?: never;
         options?: never;
@@ -1019,11 +1019,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1034,7 +1034,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tell which packets the kernel drops, a line each, and each second how many there were, until the caller hangs up or the time is over. */
+        /** Report which packets the kernel drops, a line each, and every second their number, until the caller closes the connection or the time is over. */
         post: operations["drops"];
         delete?: never;
         options?: never;
@@ -1046,11 +1046,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1061,7 +1061,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tell what becomes of entries of the connection table, a line each, until the caller hangs up or what was asked for was told. */
+        /** Report events of the connection table, a line each, until the caller closes the connection or the requested ones are reported. */
         post: operations["watchEntries"];
         delete?: never;
         options?: never;
@@ -1073,11 +1073,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1088,7 +1088,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say how large the connection table should be. */
+        /** Calculate how large the connection table should be. */
         post: operations["planTable"];
         delete?: never;
         options?: never;
@@ -1100,11 +1100,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1115,7 +1115,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Set settings of the kernel beside any policy, and remember what they were. */
+        /** Change settings of the kernel independently of a policy, and remember the old values. */
         post: operations["tune"];
         delete?: never;
         options?: never;
@@ -1127,11 +1127,11 @@ export interface paths {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -1142,7 +1142,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take them back to what they were. */
+        /** Restore their old values. */
         post: operations["untune"];
         delete?: never;
         options?: never;
@@ -1154,7 +1154,7 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description Who answers. */
+        /** @description The agent that answers. */
         About: {
             /** @description of the program */
             version: string;
@@ -1162,9 +1162,9 @@ export interface components {
             host?: string;
             /** @description the levels of the protocol that it speaks */
             protocols: number[];
-            /** @description those that it serves, "-" being its own */
+            /** @description those that it serves; "-" is its own */
             namespaces: string[];
-            /** @description those that it was told to serve and does not, for who may read */
+            /** @description those that it should serve but does not, for callers who may read */
             "not-served"?: components["schemas"]["NotServedNamespace"][];
             you: components["schemas"]["You"];
         };
@@ -1182,7 +1182,7 @@ export interface components {
             bans: components["schemas"]["ToBan"][];
             /**
              * Format: double
-             * @description seconds, of those that give no time of their own; until they are lifted unless given
+             * @description seconds, for those without a time of their own. Default: until they are lifted
              */
             for?: number;
             /** @description also who is logged in over ssh */
@@ -1204,11 +1204,11 @@ export interface components {
         AllowRequest: {
             /** @description an address, prefix or range */
             what: string;
-            /** @description as rules write it; every one unless given */
+            /** @description as rules write it. Default: every one */
             service?: string;
             /**
              * Format: double
-             * @description seconds; until it is lifted unless given
+             * @description seconds. Default: until it is lifted
              */
             for?: number;
             /** @description also when the address is banned */
@@ -1217,19 +1217,19 @@ export interface components {
         DisallowRequest: {
             /** @description an address, prefix or range */
             what: string;
-            /** @description as rules write it; all that it is let in to unless given */
+            /** @description as rules write it. Default: all that it is allowed to reach */
             service?: string;
             /** @description even if somebody who is logged in over ssh could not come back */
             force?: boolean;
         };
         SetRequest: {
-            /** @description a living set of the policy that runs */
+            /** @description a living set of the running policy */
             set: string;
             /** @description addresses, prefixes and ranges */
             what: string[];
             /**
              * Format: double
-             * @description seconds, of what is added; until it is removed unless given
+             * @description seconds, for what is added. Default: until it is removed
              */
             for?: number;
             /** @description even if somebody who is logged in over ssh could not come back */
@@ -1254,7 +1254,7 @@ export interface components {
             name: string;
             /** @description its place in the policy, file:line */
             at?: string;
-            /** @description what the policy itself has in it */
+            /** @description what the policy itself puts into it */
             policy: string[];
             /** @description by commands */
             added: components["schemas"]["Addition"][];
@@ -1263,9 +1263,9 @@ export interface components {
         }[];
         SetEdited: {
             set: string;
-            /** @description that came, or went */
+            /** @description added or removed */
             entries: components["schemas"]["Addition"][];
-            /** @description what no command had added */
+            /** @description not added by a command */
             "not-there"?: string[];
             /** @description that runs now */
             generation: number;
@@ -1276,9 +1276,9 @@ export interface components {
         Exception: {
             /** @description an address, prefix or range */
             what: string;
-            /** @description a living set that has it; unless given, it is let in */
+            /** @description a living set that has it; none: it is an exception */
             set?: string;
-            /** @description as rules write it; every one unless given */
+            /** @description as rules write it. Default: every one */
             service?: string;
             /** Format: date-time */
             since: string;
@@ -1290,16 +1290,16 @@ export interface components {
             by: components["schemas"]["Author"];
             /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
-            /** @description of one of the fleet, its ID there */
+            /** @description if it is from the fleet, its ID there */
             id?: string;
         };
-        /** @description An exception that the rules lack and that holds, or that they have and that does not. */
+        /** @description An exception that is valid but missing from the rules, or in the rules but not valid. */
         ExceptionDrift: {
             /** @description an address, prefix or range */
             what: string;
-            /** @description a living set that has it; unless given, it is let in */
+            /** @description a living set that has it; none: it is an exception */
             set?: string;
-            /** @description as rules write it; every one unless given */
+            /** @description as rules write it. Default: every one */
             service?: string;
             /** Format: date-time */
             since: string;
@@ -1311,7 +1311,7 @@ export interface components {
             by: components["schemas"]["Author"];
             /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
-            /** @description of one of the fleet, its ID there */
+            /** @description if it is from the fleet, its ID there */
             id?: string;
             /** @description the rules have it */
             lifted?: boolean;
@@ -1319,7 +1319,7 @@ export interface components {
         Allows: {
             /** @description an address, prefix or range */
             what: string;
-            /** @description as rules write it; every one unless given */
+            /** @description as rules write it. Default: every one */
             service?: string;
             /** Format: date-time */
             since: string;
@@ -1331,15 +1331,15 @@ export interface components {
             by: components["schemas"]["Author"];
             /** @description it holds also when the address is banned */
             "over-ban"?: boolean;
-            /** @description of one of the fleet, its ID there */
+            /** @description if it is from the fleet, its ID there */
             id?: string;
-            /** @description whether the rules that run have it */
+            /** @description whether the running rules have it */
             "in-force": boolean;
             /** @description the rules should not have it: a command was killed, or an older policy with it came back */
             lifted?: boolean;
         }[];
         Allowed: {
-            /** @description that came, or were lifted */
+            /** @description added or lifted */
             exceptions: components["schemas"]["Exception"][];
             /** @description that runs now */
             generation: number;
@@ -1348,24 +1348,24 @@ export interface components {
             notes?: string[];
         };
         UnbanRequest: {
-            /** @description addresses, prefixes and ranges, and codes of countries; what lies within them is lifted too */
+            /** @description addresses, prefixes, ranges and country codes; what is inside them is lifted too */
             what: string[];
         };
         VerifyRequest: {
-            /** @description take no account of other tools' chains */
+            /** @description ignore the chains of other tools */
             own?: boolean;
         };
-        /** @description A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too. */
+        /** @description A policy, by the name of its file. The agent reads it as the caller would. Callers other than root may name only files below /etc/sluice, also inside the policy. */
         PolicyFile: {
             /** @description absolute unless a directory is given */
             file: string;
             /** @description folder that names of files are relative to, absolute */
             directory?: string;
-            /** @description a file that is read in the place of draft-of, under its name */
+            /** @description a file that is read instead of draft-of, under its name */
             draft?: string;
-            /** @description a file that the policy includes; the policy itself unless given */
+            /** @description a file that the policy includes. Default: the policy itself */
             "draft-of"?: string;
-            /** @description by name, what is read in the place of these files of the policy, whether they are there or not; not of files that sets take lists from. In place of a draft. Of who is not root, not to be applied, and no list is downloaded for them */
+            /** @description by name, the text to read instead of these files of the policy, whether they exist or not; not for files that sets take lists from. Instead of a draft. From callers other than root, it cannot be applied, and no list is downloaded for it */
             texts?: {
                 [key: string]: string;
             };
@@ -1374,7 +1374,7 @@ export interface components {
             policy: components["schemas"]["PolicyFile"];
             building?: components["schemas"]["Building"];
             options?: components["schemas"]["ChangeOptions"];
-            /** @description on a host of a fleet, take it out of the hands of the fleet; of root alone */
+            /** @description on a host of a fleet, replace the policy of the fleet; root only */
             detach?: boolean;
         };
         PlanRequest: {
@@ -1389,29 +1389,29 @@ export interface components {
         };
         /** @description Connections that begin with a service, from any source port, in by each interface that leads to the source. */
         MapRequest: {
-            /** @description as a rule says it; any unless given */
+            /** @description as a rule writes it. Default: any */
             service?: string;
             /**
-             * @description input unless given
+             * @description default: input
              * @enum {string}
              */
             hook?: "input" | "forward";
-            /** @description of forward: a set, a zone, an address or a list; anywhere unless given */
+            /** @description for forward: a set, a zone, an address or a list. Default: anywhere */
             to?: string;
             policy?: components["schemas"]["PolicyFile"];
         };
         ReachRequest: {
-            /** @description as a rule says it; those that rules name unless given */
+            /** @description as a rule writes it. Default: those that rules name */
             service?: string;
             policy?: components["schemas"]["PolicyFile"];
         };
         DoctorRequest: Record<string, never>;
         /** @description How a policy is built. */
         Building: {
-            /** @description passes of the optimizer that are left out */
+            /** @description passes of the optimizer to skip */
             without?: string[];
             /**
-             * @description by what rules are ordered that may change places: as those of the running policy unless given
+             * @description what to order exchangeable rules by. Default: as for the running policy
              * @enum {string}
              */
             order?: "running" | "hits" | "written";
@@ -1422,7 +1422,7 @@ export interface components {
             /** @description do not prove the expectations of the policy */
             "no-expect"?: boolean;
         };
-        /** @description A packet. What is not given is as the command has it. */
+        /** @description A packet. Missing fields have the defaults of the command. */
         ExplainRequest: {
             /** @description tcp, udp, sctp, icmp or a number */
             protocol?: string;
@@ -1440,17 +1440,17 @@ export interface components {
             "icmp-type"?: string;
             /** @description of TCP: "SA" or "syn,ack" */
             flags?: string;
-            /** @description of this host who sends it */
+            /** @description of this host that sends it */
             user?: string;
             /** @description input, output or forward */
             hook?: string;
-            /** @description what connection tracking says of it */
+            /** @description its state in connection tracking */
             state?: string;
             mark?: string;
-            /** @description ask the loaded firewall too */
+            /** @description also try the loaded firewall */
             live?: boolean;
         };
-        /** @description Which packets. What is not given is any. */
+        /** @description Which packets. A missing field means any. */
         QueryRequest: {
             /** @description as a rule says it */
             service?: string;
@@ -1463,21 +1463,21 @@ export interface components {
             out?: string;
             /** @enum {string} */
             hook?: "input" | "forward" | "output";
-            /** @description that connection tracking gives them; new unless given */
+            /** @description of connection tracking. Default: new */
             states?: string[];
-            /** @description that are asked for; all unless given */
+            /** @description to return. Default: all */
             verdicts?: ("accept" | "drop" | "reject")[];
         };
         RefreshRequest: {
-            /** @description whose lists are asked for; those that are due unless given */
+            /** @description whose lists to download. Default: those that are due */
             sets?: string[];
-            /** @description take the country data in use too, and without sets no lists */
+            /** @description also load the country data in use, and without sets no lists */
             countries?: boolean;
             /** @description show what would change */
             "dry-run"?: boolean;
-            /** @description also where live connections are cut or somebody is locked out */
+            /** @description even if live connections are cut or somebody is locked out */
             "allow-cut"?: boolean;
-            /** @description take lists of any size */
+            /** @description accept lists of any size */
             force?: boolean;
         };
         PlanListRequest: {
@@ -1490,36 +1490,36 @@ export interface components {
             gzip: string;
         };
         UpdateCountriesRequest: {
-            /** @description publishers and URLs, as "sluice geo update --from" has them, of root alone; those of the agent's file unless given */
+            /** @description publishers and URLs, as for "sluice geo update --from", root only. Default: those of the file of the agent */
             from?: string[];
-            /** @description that the one source has to have; of root alone */
+            /** @description that the single source must have; root only */
             sha256?: string;
-            /** @description of the data, such as "2026-06-01"; of root alone */
+            /** @description of the data, such as "2026-06-01"; root only */
             date?: string;
-            /** @description take data with far fewer addresses too; of root alone */
+            /** @description accept data with far fewer addresses; root only */
             force?: boolean;
         };
         RollbackRequest: {
-            /** @description that before the running one unless given */
+            /** @description default: the one before the running one */
             generation?: number;
             options?: components["schemas"]["ChangeOptions"];
         };
         ChangeOptions: {
             /**
              * Format: double
-             * @description seconds after which it is taken back unless confirmed
+             * @description seconds after which it is rolled back unless confirmed
              */
             confirm?: number;
-            /** @description keep it at once, whatever waits and whoever is locked out */
+            /** @description keep it at once, even if another one is waiting or somebody is locked out */
             keep?: boolean;
-            /** @description also where it locks a peer out or takes too much memory */
+            /** @description even if it locks a peer out or needs too much memory */
             force?: boolean;
             /** @description do not read the rules back or prove them */
             "no-verify"?: boolean;
             /** @description end existing connections that the new policy refuses */
             cut?: boolean;
         };
-        /** @description Which entries of the connection table; what is not given is any. Addresses and ports are those of the packet that began the connection. */
+        /** @description Which entries of the connection table; a missing field means any. Addresses and ports are those of the packet that began the connection. */
         EntryChoice: {
             /** @description an address, a prefix or a range */
             source?: string;
@@ -1529,14 +1529,14 @@ export interface components {
             protocol?: string;
             /** @description the destination's */
             port?: number;
-            /** @description of TCP, such as "time-wait"; of others "answered" or "unanswered" */
+            /** @description for TCP such as "time-wait"; for others "answered" or "unanswered" */
             state?: string;
             /** @enum {integer} */
             family?: 4 | 6;
-            /** @description those alone whose source or destination is rewritten */
+            /** @description only those whose source or destination is translated */
             nat?: boolean;
         };
-        /** @description Which entries of the connection table, as EntryChoice says, and how they are given. */
+        /** @description Which entries of the connection table, as in EntryChoice, and how to return them. */
         EntryQuestion: {
             /** @description an address, a prefix or a range */
             source?: string;
@@ -1546,15 +1546,15 @@ export interface components {
             protocol?: string;
             /** @description the destination's */
             port?: number;
-            /** @description of TCP, such as "time-wait"; of others "answered" or "unanswered" */
+            /** @description for TCP such as "time-wait"; for others "answered" or "unanswered" */
             state?: string;
             /** @enum {integer} */
             family?: 4 | 6;
-            /** @description those alone whose source or destination is rewritten */
+            /** @description only those whose source or destination is translated */
             nat?: boolean;
-            /** @description fields that are counted apart, such as "source" and "state"; the entries themselves unless given */
+            /** @description fields to count by, such as "source" and "state". Default: list the entries themselves */
             by?: string[];
-            /** @description entries or counts that are given, 1,000 unless given */
+            /** @description entries or counts to return. Default: 1,000 */
             most?: number;
         };
         EntryAnswer: {
@@ -1564,29 +1564,29 @@ export interface components {
             list?: components["schemas"]["TableEntry"][];
             /** @description most entries first */
             counts?: components["schemas"]["EntryCount"][];
-            /** @description counts or entries that are not given */
+            /** @description counts or entries left out */
             others?: number;
             "took-ns": number;
         };
         EntryCount: {
-            /** @description of the fields that were asked for */
+            /** @description of the requested fields */
             values: string[];
             entries: number;
-            /** @description 0 where the kernel does not count them (net.netfilter.nf_conntrack_acct) */
+            /** @description 0 if the kernel does not count them (net.netfilter.nf_conntrack_acct) */
             packets: number;
             bytes: number;
         };
-        /** @description An entry of the connection table. Addresses stand with their port, 0 where there is none. */
+        /** @description An entry of the connection table. Addresses have their port, 0 if there is none. */
         TableEntry: {
             protocol: string;
             /** @description of TCP */
             state?: string;
             source: string;
             destination: string;
-            /** @description what answers carry; not the mirror of the first two behind NAT */
+            /** @description of replies; behind NAT not the mirror of the first two */
             "reply-source": string;
             "reply-destination": string;
-            /** @description until it ends, if no packet comes */
+            /** @description until it expires, if no packet arrives */
             seconds: number;
             mark?: number;
             zone?: number;
@@ -1595,7 +1595,7 @@ export interface components {
             /** @description unanswered, assured, source-nat, destination-nat, offloaded */
             status: string[];
         };
-        /** @description Of which entries events are told, as EntryChoice says, and until when. Without an end it wants application/x-ndjson. */
+        /** @description The entries to report events of, as in EntryChoice, and until when. Without an end it needs application/x-ndjson. */
         EntryWatch: {
             /** @description an address, a prefix or a range */
             source?: string;
@@ -1605,17 +1605,17 @@ export interface components {
             protocol?: string;
             /** @description the destination's */
             port?: number;
-            /** @description of TCP, such as "time-wait"; of others "answered" or "unanswered" */
+            /** @description for TCP such as "time-wait"; for others "answered" or "unanswered" */
             state?: string;
             /** @enum {integer} */
             family?: 4 | 6;
-            /** @description those alone whose source or destination is rewritten */
+            /** @description only those whose source or destination is translated */
             nat?: boolean;
-            /** @description all of them unless given */
+            /** @description default: all of them */
             events?: ("new" | "update" | "destroy")[];
-            /** @description it ends after so many; 0 is never */
+            /** @description it ends after this many; 0 is never */
             most?: number;
-            /** @description it ends after so long; 0 is never */
+            /** @description it ends after this time; 0 is never */
             seconds?: number;
         };
         /** @description What became of an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone. */
@@ -1634,10 +1634,10 @@ export interface components {
             state?: string;
             source?: string;
             destination?: string;
-            /** @description what answers carry; not the mirror of the first two behind NAT */
+            /** @description of replies; behind NAT not the mirror of the first two */
             "reply-source"?: string;
             "reply-destination"?: string;
-            /** @description until it ends, if no packet comes */
+            /** @description until it expires, if no packet arrives */
             seconds?: number;
             mark?: number;
             zone?: number;
@@ -1706,11 +1706,11 @@ export interface components {
             "packets-per-second": number;
             "bytes-per-second": number;
         };
-        /** @description The connection table; new-per-second is how many connections began, where that is counted. */
+        /** @description The connection table; new-per-second is how many connections began, if that is counted. */
         TopTable: components["schemas"]["ConnectionTable"] & {
             "new-per-second"?: number;
         };
-        /** @description Who has most entries of the connection table, when it was counted last. */
+        /** @description Who had the most entries of the connection table at the last count. */
         TopSources: {
             /** Format: date-time */
             counted: string;
@@ -1726,18 +1726,18 @@ export interface components {
             /** @description a code of ISO 3166-1 */
             country?: string;
             entries: number;
-            /** @description 0 where the kernel does not count them (net.netfilter.nf_conntrack_acct) */
+            /** @description 0 if the kernel does not count them (net.netfilter.nf_conntrack_acct) */
             packets: number;
             bytes: number;
         };
         TopCountry: {
-            /** @description "" of sources whose country nobody knows */
+            /** @description "" for sources of unknown country */
             code: string;
             name?: string;
             entries: number;
             sources: number;
         };
-        /** @description A place of the kernel where packets were dropped, since the first look began. */
+        /** @description A place in the kernel where packets were dropped since the first observation. */
         TopDrop: {
             function: string;
             reason?: string;
@@ -1750,52 +1750,52 @@ export interface components {
             softirq: number;
             busy: number;
         };
-        /** @description What is asked of the connection table; what is not given is reckoned. */
+        /** @description What the connection table must hold; missing values are estimated. */
         TableWish: {
-            /** @description new connections a second that it is to bear */
+            /** @description new connections a second that it must handle */
             expect?: number;
-            /** @description entries that it is to have room for */
+            /** @description entries that it must have room for */
             max?: number;
-            /** @description seconds that an entry is to stay behind a closed connection */
+            /** @description seconds that an entry should stay after a connection closes */
             "time-wait"?: number;
         };
         TablePlan: {
             entries: number;
-            /** @description entries that may be */
+            /** @description possible entries */
             most: number;
             buckets: number;
-            /** @description new connections a second, as expected or reckoned */
+            /** @description new connections a second, as given or estimated */
             rate: number;
-            /** @description seconds that an entry stays behind a closed connection, as it is to be */
+            /** @description seconds that an entry stays after a connection closes, as planned */
             lifetime: number;
-            /** @description entries that this asks for */
+            /** @description entries that this needs */
             wanted: number;
             /** @description of one entry with its extensions */
             "entry-bytes": number;
-            /** @description entry-bytes is of the kernel's slab, and no usual size */
+            /** @description entry-bytes comes from the slab of the kernel, not from a typical size */
             measured: boolean;
-            /** @description bytes that the table takes now */
+            /** @description bytes that the table uses now */
             memory: number;
             /** @description at most, as it is */
             "memory-most": number;
             /** @description at most, as planned */
             "memory-then": number;
-            /** @description to be changed; none where the table may stay as it is */
+            /** @description to change; none if the table can stay as it is */
             settings: {
                 name: string;
                 now: string;
                 to: string;
                 why: string;
             }[];
-            /** @description entries that do where they stay 30 s behind a closed connection */
+            /** @description entries that are enough if they stay 30 s after a connection closes */
             shorter?: number;
             /** @description what could not be read, and why */
             unread?: string[];
-            /** @description what cannot be set from here */
+            /** @description settings that cannot be changed from here */
             left?: string[];
             tuned: components["schemas"]["Tuned"];
         };
-        /** @description Settings to set. Those of the connection table, of the queues of processors and of the table of neighbours may be named. */
+        /** @description Settings to change: those of the connection table, the queues of processors and the neighbour table. */
         Tuning: {
             /** @description "conntrack", or what it fixes; revert names it */
             for: string;
@@ -1803,38 +1803,38 @@ export interface components {
                 name: string;
                 value: string;
             }[];
-            /** @description they go back after so many nanoseconds unless confirm comes; 0 is never */
+            /** @description nanoseconds after which they return unless confirmed; 0 is never */
             "confirm-ns"?: number;
-            /** @description at boot too, once they are kept */
+            /** @description also at boot, once they are kept */
             persist?: boolean;
-            /** @description even if the table may take more than half of the free memory */
+            /** @description even if the table may use more than half of the free memory */
             force?: boolean;
         };
         Untuning: {
-            /** @description what they were set for; all of them unless given */
+            /** @description what they were set for. Default: all */
             for?: string;
-            /** @description those alone that wait for a confirmation, to what they were before it */
+            /** @description only those that wait for a confirmation, to their values before it */
             trial?: boolean;
-            /** @description also where the connection table then has more entries than room */
+            /** @description even if the connection table then has more entries than room */
             force?: boolean;
         };
-        /** @description What commands have set, or taken back. */
+        /** @description What commands have set or restored. */
         Tuned: {
             settings: {
                 name: string;
-                /** @description what it was before any command set it */
+                /** @description its value before any command set it */
                 old: string;
                 new: string;
                 for: string;
-                /** @description the next boots set it too */
+                /** @description it is also set at boot */
                 persist?: boolean;
-                /** @description what it goes back to unless it is confirmed */
+                /** @description the value that returns unless it is confirmed */
                 before?: string;
                 /** Format: date-time */
                 since: string;
                 by: components["schemas"]["Author"];
             }[];
-            /** @description below /etc, by which the next boots set them */
+            /** @description below /etc, which sets them at boot */
             files?: string[];
             pending?: components["schemas"]["Pending"];
         };
@@ -1843,21 +1843,21 @@ export interface components {
         };
         /** @description Why it was not done. */
         Failure: {
-            /** @description for a reader, with what to type against it */
+            /** @description for a person, with the command to type */
             error: string;
             /** @description of the command: 1 refused on purpose or found, 2 failed */
             "exit-status": number;
             /**
-             * @description what a program can tell apart
+             * @description for programs
              * @enum {string}
              */
             kind?: "bad-request" | "not-allowed" | "not-served" | "busy" | "no-policy" | "too-large" | "other-state" | "other-files" | "other-namespace" | "protocol" | "too-many" | "ending";
             /** @description the levels that the agent speaks, with kind protocol */
             protocols?: number[];
-            /** @description what was done before it failed, where there is something */
+            /** @description what was done before it failed, if anything */
             result?: Record<string, never>;
         };
-        /** @description One line of an answer in application/x-ndjson. It has one of these. */
+        /** @description One line of an answer in application/x-ndjson. It has one of these fields. */
         Line: {
             /** @description good to know */
             note?: string;
@@ -1867,7 +1867,7 @@ export interface components {
             shout?: string;
             progress?: components["schemas"]["Progress"];
             download?: components["schemas"]["Download"];
-            /** @description packets that were logged in a second and are more than was asked for */
+            /** @description packets that were logged in a second beyond the requested number */
             skipped?: number;
             logged?: components["schemas"]["Logged"];
             entry?: components["schemas"]["WatchedEntry"];
@@ -1878,7 +1878,7 @@ export interface components {
             result?: unknown;
             failure?: components["schemas"]["Failure"];
         };
-        /** @description Which drops are wanted; without fields all. Source and interface choose among the packets that are looked at. */
+        /** @description Which drops to report; without fields all. Source and interface select among the packets that are examined. */
         DropChoice: {
             /** @description as the kernel names it, without its prefix, such as NO_SOCKET */
             reason?: string;
@@ -1886,14 +1886,14 @@ export interface components {
             function?: string;
             /** @description an address, a prefix or a range */
             source?: string;
-            /** @description that a packet came in by, or was to go out by */
+            /** @description that a packet came in by, or would have gone out by */
             interface?: string;
-            /** @description how long; 0 is until the caller hangs up, for which it wants application/x-ndjson */
+            /** @description how long; 0 is until the caller closes the connection, which needs application/x-ndjson */
             seconds?: number;
-            /** @description have the kernel trace 200 packets a second, by a table that stands in the ruleset meanwhile, for which the caller must be allowed to change the firewall */
+            /** @description let the kernel trace 200 packets a second, by a table that is in the ruleset meanwhile; the caller must be allowed to change the firewall */
             trace?: boolean;
         };
-        /** @description A rule by which a packet was dropped. */
+        /** @description A rule that dropped a packet. */
         DropRule: {
             /** @description whose rule it is: sluice, nft, iptables-nft, ip6tables-nft, iptables-legacy, ip6tables-legacy */
             tool: string;
@@ -1905,25 +1905,25 @@ export interface components {
             handle?: number;
             /** @description in its chain, of iptables; without it, it is the policy of the chain */
             number?: number;
-            /** @description as the tool prints it; of Sluice the line of the policy */
+            /** @description as the tool prints it; for Sluice the line of the policy */
             rule: string;
-            /** @description the kernel does not tell: the rules were read, and the packet was asked of them */
+            /** @description the kernel does not report it: it follows from the packet and the rules that were read */
             deduced?: boolean;
-            /** @description whether it was this rule depends on something that is not known */
+            /** @description whether it was this rule depends on something unknown */
             unsure?: boolean;
         };
-        /** @description A packet that the kernel dropped. Of one that a line of the policy dropped and logged it has that line. */
+        /** @description A packet that the kernel dropped, with the line of the policy if that dropped and logged it. */
         DroppedPacket: components["schemas"]["Logged"] & {
             /** @description the kernel's name of it */
             reason?: string;
-            /** @description of the kernel that gave it up */
+            /** @description of the kernel that dropped it */
             function: string;
             /** @description of that function, the nearest first */
             callers?: string[];
-            /** @description where packets are traced, and no line of the policy did it */
+            /** @description if packets are traced and no line of the policy did it */
             "by-rule"?: components["schemas"]["DropRule"];
         };
-        /** @description What the kernel has dropped since the request came. */
+        /** @description What the kernel has dropped since the request began. */
         DropCounts: {
             /**
              * @description what counts; blind is the tracepoint of a kernel that does not describe its types, for the whole machine
@@ -1937,7 +1937,7 @@ export interface components {
                 function?: string;
                 packets: number;
             }[];
-            /** @description of how many of them the packet was looked at */
+            /** @description how many of them were examined */
             "looked-at": number;
             /** @description of those examined, most first, 20 at most */
             sources?: {
@@ -1955,19 +1955,19 @@ export interface components {
             rules?: (components["schemas"]["DropRule"] & {
                 packets: number;
             })[];
-            /** @description how many packets were traced, also of those that nothing dropped */
+            /** @description how many packets were traced, including those that nothing dropped */
             traced?: {
                 followed: number;
-                /** @description of these: the kernel had more to tell than was read */
+                /** @description of these, those whose trace was not read completely */
                 lost: number;
             };
-            /** @description packets of the machine that name no network namespace */
+            /** @description packets of the machine without a network namespace */
             unplaced?: number;
-            /** @description packets that were not counted but reckoned by those before, in a flood */
+            /** @description packets that were estimated, not counted, in a flood */
             reckoned?: number;
             /** @description that could not be counted */
             missed?: number;
-            /** @description what counting takes, by the kernel's statistics of BPF programs */
+            /** @description the cost of counting, by the kernel's statistics of BPF programs */
             cost?: {
                 /** @description nanoseconds a packet */
                 "ns-each": number;
@@ -1977,7 +1977,7 @@ export interface components {
         };
         /** @description A packet that a line of the policy has logged. */
         Logged: {
-            /** @description of what is kept, rising */
+            /** @description increasing, among those kept */
             number?: number;
             /** Format: date-time */
             time: string;
@@ -1991,7 +1991,7 @@ export interface components {
             line?: number;
             /** @description what the line says */
             rule?: string;
-            /** @description what it says behind log */
+            /** @description the text after log */
             prefix?: string;
             hook: string;
             /** @description interface */
@@ -2010,13 +2010,13 @@ export interface components {
             icmp?: string;
             /** @description of the whole packet, by its header */
             bytes?: number;
-            /** @description of its source, or where the host itself sends it, of its destination */
+            /** @description of its source, or of its destination if the host itself sends it */
             country?: string;
-            /** @description as the policy that ran calls it */
+            /** @description as the policy that ran names it */
             service?: string;
-            /** @description those of the line that held an address of it */
+            /** @description those of the line that contained an address of it */
             sets?: string[];
-            /** @description how many were logged before it and are not kept */
+            /** @description how many were logged before it but not kept */
             lost?: number;
         };
         LogAnswer: {
@@ -2061,30 +2061,30 @@ export interface components {
             done: number;
             /**
              * Format: int64
-             * @description -1 where the server does not say
+             * @description -1 if the server does not say
              */
             total: number;
         };
-        /** @description What was done for connections that ran before they were tracked. */
+        /** @description What was done for connections older than their tracking. */
         Adopted: {
-            /** @description that were made for the host's own connections */
+            /** @description created for connections of the host itself */
             entries: number;
-            /** @description for how many seconds TCP passes that belongs to no known connection and opens none */
+            /** @description for how many seconds TCP packets pass that belong to no known connection and begin none */
             grace: number;
-            /** @description the host's own connections need that too */
+            /** @description connections of the host itself need that too */
             own?: boolean;
         };
         /** @description Who made a change, from where and why. */
         Author: {
-            /** @description who is behind it: sudo's caller, else who logged in */
+            /** @description the person behind it: the caller of sudo, or who logged in */
             user?: string;
-            /** @description of who logged in; missing: root, or it is not known */
+            /** @description of the person who logged in; missing: root, or not known */
             "login-uid"?: number;
             /** @description address of the ssh peer */
             from?: string;
-            /** @description what passed it on, such as a controller; missing: nothing did */
+            /** @description what forwarded it, such as a controller; missing: nothing */
             via?: string;
-            /** @description of a ban it is beside the ban */
+            /** @description for a ban it is in the ban itself */
             reason?: string;
         };
         /** @description A ban. */
@@ -2092,36 +2092,36 @@ export interface components {
             what: string;
             /** @enum {string} */
             by: "command" | "limit" | "fleet";
-            /** @description of a ban of the fleet, its ID there */
+            /** @description if it is from the fleet, its ID there */
             id?: string;
             author?: components["schemas"]["Author"];
-            /** @description of a limit, where the policy has but one that bans */
+            /** @description the limit, if the policy has only one that bans */
             rule?: string;
             reason?: string;
             /** Format: date-time */
             since?: string;
             /** Format: date-time */
             until?: string;
-            /** @description dropped, since the sets were made; of overlapping ranges together */
+            /** @description dropped since the sets were created; overlapping ranges count together */
             packets: number;
             bytes: number;
-            /** @description the kernel has it, and asks it of some address of it */
+            /** @description the kernel has it and enforces it for some of its addresses */
             "in-force": boolean;
             /** @description addresses of a ban by a limit that are exempt now */
             exempt?: string[];
-            /** @description of a limit: it is older than the rules that run, and may be of a limit that they do not have */
+            /** @description by a limit: it is older than the running rules, which may not have that limit */
             before?: boolean;
-            /** @description of a prefix that a limit banned, how many sources of it were banned before */
+            /** @description for a prefix that a limit banned: how many of its sources were banned before */
             widened?: number;
-            /** @description of a country, how many it had when it was banned */
+            /** @description for a country: how many it had when it was banned */
             ranges?: number;
             /**
              * Format: date-time
-             * @description of the country data then
+             * @description of the country data at that time
              */
             data?: string;
         };
-        /** @description A ban by command that holds no more. */
+        /** @description A ban by command that has ended. */
         PastBan: {
             what: string;
             author?: components["schemas"]["Author"];
@@ -2135,32 +2135,32 @@ export interface components {
             until?: string;
             /** Format: date-time */
             ended: string;
-            /** @description by somebody, before its time was up */
+            /** @description by somebody, before it expired */
             lifted: boolean;
             lifter?: components["schemas"]["Author"];
         };
-        /** @description What came of bans, or of lifting them. */
+        /** @description The result of banning or unbanning. */
         Banned: {
             banned: number;
             /**
              * Format: date-time
-             * @description the last of their ends; none where one holds until it is lifted
+             * @description the latest of their ends; none if one holds until it is lifted
              */
             until?: string;
-            /** @description left as before since a ban of the same holds longer */
+            /** @description kept, since an existing ban holds longer */
             kept?: number;
             refused?: components["schemas"]["Refused"][];
-            /** @description the kernel has it, and asks it */
+            /** @description the kernel has it and enforces it */
             "in-force": boolean;
             "not-banned"?: string[];
-            /** @description what its fleet bans, and this host does not lift */
+            /** @description bans of the fleet, which this host does not lift */
             "of-fleet"?: string[];
             lifted?: number;
-            /** @description of what was asked, each counted once */
+            /** @description of the request, each counted once */
             given?: number;
             notes?: string[];
         };
-        /** @description What decides about packets beside rules. */
+        /** @description What decides about packets besides rules. */
         Beside: {
             kind: string;
             device?: string;
@@ -2172,9 +2172,9 @@ export interface components {
             name?: string;
             /** @description blob */
             program?: number;
-            /** @description the kernel does not tell of which network namespace it is */
+            /** @description the kernel does not report its network namespace */
             "any-namespace"?: boolean;
-            /** @description it may let pass what the policy refuses */
+            /** @description it may allow what the policy refuses */
             opens: boolean;
             text: string;
         };
@@ -2185,13 +2185,13 @@ export interface components {
             old: string;
             new: string;
         };
-        /** @description What a backend chooses by cost, and means the same. */
+        /** @description What a backend chooses by cost, with the same meaning. */
         Choice: {
             for: string;
             old: string;
             new: string;
         };
-        /** @description What rules take. The kinds of objects of the backend stand beside the rest, such as chains and sets. */
+        /** @description What rules use. It also has the kinds of objects of the backend, such as chains and sets. */
         Cost: {
             rules: number;
             /** @description of all sets */
@@ -2200,7 +2200,7 @@ export interface components {
             memory: number;
             /** @description estimated */
             "load-time-ns": number;
-            /** @description bytes that dynamic tables take beside that when they are full */
+            /** @description additional bytes of dynamic tables when they are full */
             "memory-growth"?: number;
         } & {
             [key: string]: number;
@@ -2213,7 +2213,7 @@ export interface components {
             origin: components["schemas"]["Origin"];
             comment?: string;
         };
-        /** @description One thing in which the kernel is not what was meant. */
+        /** @description One difference between the kernel and what was loaded. */
         Difference: {
             /** @description "chain", "rule", "set", "element", "counter", "flowtable", "table" */
             kind: string;
@@ -2223,96 +2223,96 @@ export interface components {
             want?: string;
             have?: string;
             origin?: components["schemas"]["Origin"];
-            /** @description connections that nobody knows pass for longer than the rules give */
+            /** @description unknown connections pass for longer than the rules allow */
             longer?: boolean;
         };
-        /** @description A list, or the country data, that the policy takes from elsewhere. */
+        /** @description A list, or the country data, that the policy gets from elsewhere. */
         Due: {
-            /** @description the set that it is of; none: the country data */
+            /** @description its set; none: the country data */
             list?: string;
             url?: string;
             /**
              * Format: date-time
-             * @description of when the copy, or the data, are
+             * @description the time of the copy or the data
              */
             of?: string;
             /**
              * Format: date-time
-             * @description when newer ones are asked for; none: not by itself
+             * @description when newer ones are downloaded; none: not automatically
              */
             at?: string;
             /**
-             * @description who asks for it; none: nobody
+             * @description who downloads it; none: nobody
              * @enum {string}
              */
             by?: "agent" | "timer";
-            /** @description why that failed the last time */
+            /** @description why that last failed */
             failed?: string;
         };
-        /** @description Flows that the policy's bans end. */
+        /** @description Connections that the bans of the policy end. */
         EndedFlows: {
             count: number;
             /** @description some of them */
             first: components["schemas"]["LiveFlow"][];
         };
-        /** @description Something that happened to a generation. */
+        /** @description An event of a generation. */
         Event: {
             /** Format: date-time */
             time: string;
             /** @description "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed", "refreshed", "excepted", "sets edited" */
             what: string;
             by?: components["schemas"]["Author"];
-            /** @description seconds, to load it and to read it back; none is not known */
+            /** @description seconds to load it and to read it back; none: not known */
             took?: number;
         };
         /** @description What a policy does with a packet, and why, as "sluice explain --json" prints it. */
         Explained: {
             /** @description its file */
             policy: string;
-            /** @description "allow", "drop", "reject", or "unknown" where it depends on the way */
+            /** @description "allow", "drop", "reject", or "unknown" if it depends on the path */
             verdict: string;
             sentence: string;
             hook: string;
             stage: string;
             why: string;
-            /** @description of the policy that decides: file, line, column, text; null where none is written */
+            /** @description of the policy that decides: file, line, column, text; null if none is written */
             line: unknown;
             /** @description what the sentence ends with */
             excerpt?: Record<string, never>;
-            /** @description the ban that drops it here now */
+            /** @description the ban by command or by a limit that drops it here now */
             banned?: string;
-            /** @description what has to be left of a limit */
+            /** @description limits that must not be used up */
             limited?: string;
             /** @description ends, protocol, source, destination, ports, in, out, … */
             packet: Record<string, never>;
-            /** @description null: it leaves as it came, or not at all */
+            /** @description null: it leaves as it arrived, or not at all */
             becomes: unknown;
-            /** @description of a packet whose verdict depends on its way */
+            /** @description of a packet whose verdict depends on its path */
             ways?: Record<string, never>[];
             /** @description why that is not known */
             unsure?: string[];
             /** @description hook, stage, line, reason, decides */
             steps: Record<string, never>[];
-            /** @description each that was asked */
+            /** @description each one that was looked up, once */
             sets: Record<string, never>[];
             assumed: string[];
             notes: string[];
             /** @description whether the compiled rules do the same */
             program: Record<string, never>;
-            /** @description what the rules cost the packet, null where that is not known */
+            /** @description the cost of the rules for the packet, null if not known */
             cost: unknown;
             /** @description what the loaded firewall does with it */
             live?: Record<string, never>;
         };
-        /** @description A file that a policy was made of. Policy text is kept whole, of set files only what tells one from another. */
+        /** @description A file of a policy. Policy text is kept completely, set files only as far as it identifies them. */
         File: {
             name: string;
             size: number;
             sha256: string;
-            /** @description "" where the text is not kept */
+            /** @description "" if the text is not kept */
             blob?: string;
         };
-        /** @description A generation without the interfaces that were not there when it was loaded. */
+        /** @description A generation without the interfaces that were missing when it was loaded. */
         Fitted: {
             /** @description blob */
             artifact: string;
@@ -2326,9 +2326,9 @@ export interface components {
             format: number;
             /** @description from 1, never used again */
             number: number;
-            /** @description what the kernel carries while it runs */
+            /** @description the mark in the kernel while it runs */
             mark: string;
-            /** @description the built-in policy of a failed restore */
+            /** @description the built-in policy after a failed restore */
             closed?: boolean;
             /** Format: date-time */
             created: string;
@@ -2339,15 +2339,15 @@ export interface components {
             policy: string;
             /** @description folder that names of files are relative to */
             dir?: string;
-            /** @description what names were resolved from */
+            /** @description the inputs that names were resolved from */
             inputs?: {
                 [key: string]: string;
             };
-            /** @description the generation that it is with other lists, 0 is none */
+            /** @description the generation that it repeats with other lists, 0 is none */
             "refresh-of"?: number;
             /** @description that its rules were made with */
             exceptions?: components["schemas"]["Exception"][];
-            /** @description that held beside them, which its policy does not let in */
+            /** @description exceptions in force with them */
             "exceptions-left-out"?: components["schemas"]["Exception"][];
             files?: components["schemas"]["File"][];
             broken?: components["schemas"]["Broken"][];
@@ -2365,11 +2365,11 @@ export interface components {
             /** @description blobs */
             parts?: string[];
             facts?: Record<string, never>;
-            /** @description packets by counter that the order of its rules goes by */
+            /** @description packets by counter that its rules are ordered by */
             profile?: {
                 [key: string]: number;
             };
-            /** @description passes of the optimizer that were left out */
+            /** @description passes of the optimizer that were skipped */
             without?: string[];
             cost: components["schemas"]["Cost"];
             notes?: string[];
@@ -2390,12 +2390,12 @@ export interface components {
             file: string;
             /** @description with file, line and column */
             errors: string;
-            /** @description its last text without errors runs */
+            /** @description its last version without errors runs */
             kept?: boolean;
             /** @description of the text with the errors */
             sha256?: string;
         };
-        /** @description What a set holds that follows the host. */
+        /** @description The content of a set that follows the host. */
         Held: {
             names?: string[];
             addresses?: string[];
@@ -2416,7 +2416,7 @@ export interface components {
             /** @description address and port */
             from: string;
             to: string;
-            /** @description an end of it is banned, so that it ends; else only a new connection like it would be refused */
+            /** @description one end of it is banned, so it ends; otherwise only a new connection like it would be refused */
             cut: boolean;
             /** @description the rule or default that refuses it */
             by?: string;
@@ -2428,11 +2428,11 @@ export interface components {
             to: components["schemas"]["Held"];
             /**
              * Format: date-time
-             * @description when sets were brought to it; not there: they are not yet
+             * @description when the sets were updated; missing: not yet
              */
             taken?: string;
         };
-        /** @description Where something was said. */
+        /** @description A place in a text. */
         Origin: {
             /** @description from another tool's ruleset, not from a policy */
             foreign?: boolean;
@@ -2454,14 +2454,14 @@ export interface components {
             closed?: boolean;
             /** @description the kernel held it already */
             unchanged: boolean;
-            /** @description what the rules name themselves and the host has got beside it: an apply takes it in */
+            /** @description what the rules name themselves and the host now has in addition: an apply loads in */
             fixed?: string[];
             pending?: components["schemas"]["Pending"];
-            /** @description elements of living sets alone were changed */
+            /** @description only elements of living sets were changed, and they are in the kernel */
             edited?: boolean;
             /** @description flows deleted */
             cut: number;
-            /** @description what an apply opens and closes: empty where it treats every packet as before, left out where nothing ran or that is not known */
+            /** @description what an apply opens and closes: empty if it treats every packet as before, left out if nothing ran or it is not known */
             meaning?: components["schemas"]["BriefLine"][];
             adopted?: components["schemas"]["Adopted"];
             notes?: string[];
@@ -2487,31 +2487,31 @@ export interface components {
             watcher: string;
             /** @description of the watcher that acts */
             pid?: number;
-            /** @description of the one that acts when that one is dead */
+            /** @description of the one that acts if the first is dead */
             spare?: number;
             unit?: string;
-            /** @description the rest of a time in which TCP of unknown connections passes */
+            /** @description the rest of the time during which TCP of unknown connections passes */
             grace?: {
                 /** @description by CLOCK_BOOTTIME, in ns */
                 deadline?: number;
                 "boot-id"?: string;
             };
         };
-        /** @description What an apply would do, and what packets would pay. */
+        /** @description What an apply would do, and what packets would cost. */
         Plan: {
             unchanged: boolean;
             /** @description generation that runs, 0 is none */
             from: number;
             /** @description its file, as it was named */
             policy?: string;
-            /** @description generation that should run, and whose rules somebody took away */
+            /** @description generation that should run but whose rules somebody removed */
             gone?: number;
             /** @description unified diff, a line for each line of the policy */
             rules?: string;
-            /** @description the same, with what holds without being written */
+            /** @description the same, with what always holds */
             "all-rules"?: string;
             sets?: components["schemas"]["SetChange"][];
-            /** @description of the backend that are others than those that run */
+            /** @description of the backend that differ from the running ones */
             choices?: components["schemas"]["Choice"][];
             sysctls?: components["schemas"]["Change"][];
             /** @description transactions, in order */
@@ -2523,10 +2523,10 @@ export interface components {
             available?: number;
             times?: components["schemas"]["Times"];
             ends?: components["schemas"]["EndedFlows"];
-            /** @description seconds in which connections pass that nobody knows */
+            /** @description seconds during which unknown connections pass */
             grace?: number;
             notes?: string[];
-            /** @description what the policy cannot do alone */
+            /** @description what the policy cannot do by itself */
             warnings?: string[];
             /** @description why apply would refuse it */
             refused?: string;
@@ -2541,16 +2541,16 @@ export interface components {
             hook: string;
             /** @description none: of several, in states of flows other than new */
             service?: string;
-            /** @description whom it concerns; none is everybody */
+            /** @description the sources that it concerns; none is everybody */
             for?: string[];
-            /** @description of packets, that it stands for */
+            /** @description classes of packets that it covers */
             classes: number;
-            /** @description of them, that are of other services */
+            /** @description of these, those of other services */
             more?: number;
             /** @description the same as a sentence */
             text: string;
         };
-        /** @description What packets pay for the rules. */
+        /** @description The cost of the rules for packets. */
         Price: {
             /** @enum {string} */
             figures: "measured" | "default";
@@ -2560,7 +2560,7 @@ export interface components {
             warnings?: string[];
             /** @description why what was measured is not used */
             ignored?: string;
-            /** @description it is for another host than this one */
+            /** @description it is for another host */
             elsewhere?: boolean;
             /** @description in the mean */
             ns: number;
@@ -2573,26 +2573,26 @@ export interface components {
         };
         /** @description A proof. */
         Proof: {
-            /** @description every packet gets what was meant, in verdict, rewriting, tracking, counters, logs and limits */
+            /** @description every packet gets what the policy says: verdict, translation, tracking, counters, logs and limits */
             proved: boolean;
-            /** @description kinds of packets that the program treats each in its own way */
+            /** @description classes of packets that the program distinguishes */
             classes: number;
             /** @description read from the kernel */
             rules: number;
             /** @description of sets, read from the kernel */
             elements: number;
-            /** @description ranges that commands ban at the moment, which is no difference */
+            /** @description ranges that commands ban now, which is not a difference */
             "banned-by-command": number;
             differences: components["schemas"]["VerifyDifference"][];
-            /** @description elements of sets that packets fill, which no rule made so */
+            /** @description elements of sets that packets fill, not made by any rule */
             "strange-elements"?: components["schemas"]["StrangeElement"][];
-            /** @description what is in the kernel, and has a meaning that is not known */
+            /** @description things in the kernel whose meaning is not known */
             unread: components["schemas"]["Unlifted"][];
-            /** @description conditions that nobody can decide, so that nothing is proved of what they decide */
+            /** @description conditions that cannot be decided, so nothing is proved about their effect */
             opaque?: string[];
             seconds: number;
         };
-        /** @description What a policy does with all packets that were asked about. */
+        /** @description What a policy does with all requested packets. */
         Queried: {
             /** @description its file */
             policy: string;
@@ -2602,17 +2602,17 @@ export interface components {
             /** @description what the answers leave out */
             notes?: string[];
         };
-        /** @description What is wrong with a policy, as "sluice check --json" prints it. */
+        /** @description The findings about a policy, as "sluice check --json" prints them. */
         Checked: {
             /** @description of the policy */
             file: string;
             /** @description at most 1,000 */
             findings: components["schemas"]["CheckFinding"][];
-            /** @description how many there are beside */
+            /** @description how many more there are */
             more?: number;
         };
         CheckFinding: {
-            /** @description of the kind: "policy" is an error of the text */
+            /** @description of the kind: "policy" is an error in the text */
             code: string;
             /** @enum {string} */
             severity: "error" | "warning" | "remark";
@@ -2624,18 +2624,18 @@ export interface components {
             why?: string;
             /** @description what to do */
             hint?: string;
-            /** @description other places that it has to do with */
+            /** @description related places */
             related?: {
                 file: string;
                 line?: number;
                 column?: number;
-                /** @description what stands there */
+                /** @description the text there */
                 text: string;
             }[];
-            /** @description a packet that shows it: hook, its fields, state, and text for a reader */
+            /** @description a packet that shows it: hook, fields, state, and text for a person */
             witness?: Record<string, never>;
         };
-        /** @description What a policy does otherwise than the one that runs, as "sluice diff running FILE --json" prints it. */
+        /** @description The differences between a policy and the running one, as "sluice diff running FILE --json" prints them. */
         Diff: {
             /** @enum {string} */
             old: "running";
@@ -2650,7 +2650,7 @@ export interface components {
             /** @description of the kernel, that differ */
             settings: string[];
         };
-        /** @description Packets of one class that the two policies treat otherwise. */
+        /** @description Packets of one class that the two policies treat differently. */
         DiffChange: {
             /** @enum {string} */
             kind: "opened" | "reached" | "loosened" | "closed" | "tightened" | "rejected" | "silenced" | "rewritten" | "tracked" | "handled" | "logged";
@@ -2661,10 +2661,10 @@ export interface components {
             family?: string;
             from?: components["schemas"]["DiffAddresses"];
             to?: components["schemas"]["DiffAddresses"];
-            /** @description a zone, or what is said of interfaces */
+            /** @description a zone, or a condition on interfaces */
             in?: string;
             out?: string;
-            /** @description what else holds of all of them */
+            /** @description what else all of them have in common */
             when?: string[];
             /** @description a packet of them */
             example: {
@@ -2678,7 +2678,7 @@ export interface components {
                 out?: string;
                 state: string;
             };
-            /** @description where they arrive that were led elsewhere before */
+            /** @description where they arrive, if they were redirected before */
             reaches?: string;
             old: components["schemas"]["DiffSide"];
             new: components["schemas"]["DiffSide"];
@@ -2691,7 +2691,7 @@ export interface components {
             ipv4: number;
             /** @description how many, in decimal digits */
             ipv6: string;
-            /** @description all of them where they are not too many */
+            /** @description all of them if they are not too many */
             ranges?: string[];
         };
         /** @description What one of the policies does with the packets. */
@@ -2708,10 +2708,10 @@ export interface components {
             /** @description missing: no line did */
             line?: number;
             column?: number;
-            /** @description the line as it stands, or what always holds */
+            /** @description the line as written, or what always holds */
             text: string;
         };
-        /** @description From which countries connections may begin. It is the policy's meaning for every packet, as the country data place its source. */
+        /** @description From which countries connections may begin. This is the meaning of the policy for every packet, as the country data place its source. */
         Map: {
             /** @description its file */
             policy: string;
@@ -2729,9 +2729,9 @@ export interface components {
             /** @description those of the data, by code */
             countries: components["schemas"]["MapPlace"][];
             elsewhere: components["schemas"]["MapPlace"];
-            /** @description what the answer leaves out */
+            /** @description what the answer does not include */
             notes?: string[];
-            /** @description that it took */
+            /** @description that it needed */
             seconds: number;
         };
         /** @description The addresses of a country, or those of none. */
@@ -2764,7 +2764,7 @@ export interface components {
             lines: components["schemas"]["ReachLine"][];
         };
         /**
-         * @description allowed: every address may begin every one of the connections that are asked about, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
+         * @description allowed: every address may begin all of the requested connections, without a limit; limited: the same, some within a limit; partly: some; blocked: none.
          * @enum {string}
          */
         ReachState: "allowed" | "limited" | "partly" | "blocked";
@@ -2772,14 +2772,14 @@ export interface components {
             file?: string;
             /** @description missing: no line decides */
             line?: number;
-            /** @description the line as it stands, or what always holds */
+            /** @description the line as written, or what always holds */
             rule: string;
         };
-        /** @description Who reaches what, a row a source and a column a target, each source in by the interfaces that lead to it. At most 60 of the policy's sets and zones and 60 targets, and notes say how many are left out. */
+        /** @description Who can reach what, a row for each source and a column for each target, each source by the interfaces that lead to it. At most 60 sets and zones of the policy and 60 targets; notes say how many are left out. */
         Reach: {
             /** @description its file */
             policy: string;
-            /** @description the zones, the sets, and last everybody else, where zones have not everybody */
+            /** @description the zones, the sets, and finally everybody else, unless zones cover everybody */
             sources: {
                 name: string;
                 /** @enum {string} */
@@ -2794,11 +2794,11 @@ export interface components {
                 /** @description of forward: the zone or set behind the host */
                 to?: string;
             }[];
-            /** @description a row a source */
+            /** @description a row for each source */
             cells: components["schemas"]["ReachCell"][][];
-            /** @description what the answer leaves out */
+            /** @description what the answer does not include */
             notes?: string[];
-            /** @description that it took */
+            /** @description that it needed */
             seconds: number;
         };
         ReachCell: {
@@ -2835,7 +2835,7 @@ export interface components {
             "processor-time"?: {
                 [key: string]: unknown;
             }[];
-            /** @description what base chains cost, the dearest first */
+            /** @description the cost of base chains, the most expensive first */
             chains?: {
                 [key: string]: unknown;
             }[];
@@ -2852,7 +2852,7 @@ export interface components {
                 /** @description a file, a counter, a command */
                 from: string;
             }[];
-            /** @description what the host pays for it */
+            /** @description its cost for the host */
             cost?: string;
             /** @description commands, or what to do */
             fix?: string[];
@@ -2862,14 +2862,14 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
-        /** @description What came of asking for lists. */
+        /** @description The result of downloading lists. */
         Refreshed: {
             lists: components["schemas"]["RefreshedList"][];
             /** @description that runs now */
             generation: number;
             unchanged: boolean;
             sets?: components["schemas"]["SetChange"][];
-            /** @description live ones that it concerns */
+            /** @description live ones that it affects */
             flows?: components["schemas"]["LiveFlow"][];
             /** @description who could not log in again */
             "locked-out"?: string;
@@ -2878,9 +2878,9 @@ export interface components {
             notes?: string[];
             "dry-run"?: boolean;
         };
-        /** @description What country data are in use now. */
+        /** @description The country data in use now. */
         CountriesUpdated: {
-            /** @description false: they are those that were there */
+            /** @description false: they did not change */
             changed: boolean;
             /** @description what "sluice geo list --json" prints */
             info: Record<string, never>;
@@ -2889,7 +2889,7 @@ export interface components {
             /** @description what each of several contributes */
             publishers?: Record<string, never>[];
         };
-        /** @description What came of asking for one list. */
+        /** @description The result of downloading one list. */
         RefreshedList: {
             set: string;
             url: string;
@@ -2898,10 +2898,10 @@ export interface components {
             error?: string;
             /**
              * Format: date-time
-             * @description with an error: of when the copy is that is used
+             * @description with an error: the time of the copy in use
              */
             copy?: string;
-            /** @description with an error: it could be had, and its size can hardly be meant */
+            /** @description with an error: it was downloaded, but its size looks like a mistake */
             refused?: boolean;
         };
         /** @description Something that is not banned. */
@@ -2926,18 +2926,18 @@ export interface components {
             "networks-added"?: number;
             "networks-removed"?: number;
         };
-        /** @description How the host compares with what the running policy was loaded with. */
+        /** @description How the host differs from when the running policy was loaded. */
         Standing: {
-            /** @description what sets do not hold yet */
+            /** @description what sets do not contain yet */
             moved?: components["schemas"]["Move"][];
-            /** @description what was brought in since the generation was loaded */
+            /** @description what was updated since the generation was loaded */
             taken?: components["schemas"]["Move"][];
-            /** @description what rules name themselves and the host has otherwise by now: an apply takes it in */
+            /** @description what rules name themselves and has changed on the host: an apply loads in */
             fixed?: string[];
-            /** @description there is no default route, and these interfaces are taken for its own */
+            /** @description there is no default route, and these interfaces are used as if it had them */
             lost?: string[];
         };
-        /** @description What runs, and whether it is what was meant. */
+        /** @description What runs, and whether it is what was loaded. */
         Status: {
             namespace?: string;
             /** @enum {string} */
@@ -2948,16 +2948,16 @@ export interface components {
             since?: string;
             /** @description generation that the next boot loads, 0 is none */
             boot: number;
-            /** @description why it is not known, so that the next boot closes the host */
+            /** @description why it is not known, so the next boot closes the host */
             lost?: string;
             pending?: components["schemas"]["Pending"];
-            /** @description seconds until the pending generation is taken back */
+            /** @description seconds until the pending generation is rolled back */
             left?: number;
             drift: components["schemas"]["Difference"][];
             "sysctl-drift"?: components["schemas"]["SysctlDrift"][];
             "exception-drift"?: components["schemas"]["ExceptionDrift"][];
             counters?: components["schemas"]["Counter"][];
-            /** @description the policy wants no counters by line */
+            /** @description the policy turns counters by line off */
             uncounted?: boolean;
             /** @description packets that found a dynamic table full */
             full?: components["schemas"]["Counter"][];
@@ -2968,23 +2968,23 @@ export interface components {
             host: components["schemas"]["Standing"];
             /** @description who is changing it */
             busy?: string;
-            /** @description files that the generation was made of and that are others now */
+            /** @description files of the generation that have changed since */
             edited?: string[];
-            /** @description why that cannot be told */
+            /** @description why that is not known */
             "edited-unread"?: string;
             /** @description a policy is tried meanwhile (sluice shadow) */
             shadow?: boolean;
             connections?: components["schemas"]["ConnectionTable"];
             /**
              * Format: date-time
-             * @description the date of the country data in the rules, where that is long ago
+             * @description the date of the country data in the rules, if that is long ago
              */
             "old-countries"?: string;
-            /** @description what the policy takes from elsewhere */
+            /** @description what the policy gets from elsewhere */
             due?: components["schemas"]["Due"][];
             /**
              * Format: date-time
-             * @description when it was last proved, or read back, that the kernel holds the generation; none is not since it was loaded, or not as it is now
+             * @description when the kernel was last proved, or read back, to hold the generation; none: not since it was loaded, or not in its current state
              */
             proved?: string;
             /** @description addresses, prefixes and ranges that are banned */
@@ -2992,9 +2992,9 @@ export interface components {
                 command: number;
                 limit: number;
             };
-            /** @description addresses that are let in by command */
+            /** @description addresses allowed by command */
             allows?: number;
-            /** @description the last sources that were dropped, of what is logged and kept */
+            /** @description the last sources that were dropped, among logged packets that are kept */
             dropped?: components["schemas"]["Dropped"][];
             agent?: components["schemas"]["Watched"];
             fleet?: components["schemas"]["InFleet"];
@@ -3015,9 +3015,9 @@ export interface components {
             /** @description in the log */
             number: number;
         };
-        /** @description What an agent found that looks after the rules, and did about it. */
+        /** @description What an agent found about the rules, and what it did. */
         Watched: {
-            /** @description that was looked at */
+            /** @description that was examined */
             generation: number;
             /** Format: date-time */
             proved?: string;
@@ -3025,16 +3025,16 @@ export interface components {
             took?: number;
             /** @description that hold */
             findings: components["schemas"]["Finding"][];
-            /** @description the last times that the rules were put back, the newest last */
+            /** @description the last times that the rules were restored, the latest last */
             restores?: string[];
             /**
              * Format: date-time
-             * @description when these were too many, since when nothing is put back
+             * @description when these were too many; nothing has been restored since then
              */
             stopped?: string;
             "last-alert"?: components["schemas"]["Alert"];
         };
-        /** @description Where a host is with what its fleet desires. */
+        /** @description How far a host is with the state that its fleet wants. */
         InFleet: {
             fleet: string;
             /** @description its id */
@@ -3042,7 +3042,7 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description that state is about; missing: none is desired */
+            /** @description that state refers to; missing: none is wanted */
             bundle?: number;
             /** @enum {string} */
             state: "none" | "fetched" | "checked" | "pending" | "proved" | "confirmed" | "refused" | "reverted";
@@ -3064,21 +3064,21 @@ export interface components {
             why?: string;
             detached?: components["schemas"]["Detached"];
         };
-        /** @description Who applied a policy of his own on a host of a fleet. */
+        /** @description Who applied a local policy on a host of a fleet. */
         Detached: {
             format: number;
             /** Format: date-time */
             time: string;
             by: components["schemas"]["Author"];
         };
-        /** @description One way in which a host does something else with packets than was meant. */
+        /** @description One way in which a host treats packets differently from the policy. */
         Finding: {
             /** @enum {string} */
             kind: "gone" | "mark" | "packet" | "ban" | "element" | "unread" | "sysctl" | "exception" | "chain" | "beside" | "closed" | "unproved";
             text: string;
-            /** @description of the policy, or the rule, that means it otherwise */
+            /** @description of the policy, or the rule, that says something else */
             line?: string;
-            /** @description who changed the ruleset before it was found, by its own word */
+            /** @description the program that changed the ruleset, by its own name */
             by?: string;
             /** Format: date-time */
             since?: string;
@@ -3088,7 +3088,7 @@ export interface components {
             every: number;
             samples: components["schemas"]["TrafficSample"][];
         };
-        /** @description What was done with packets in a time, by the counters of the policy. What lines counted in the same minute before another policy came without them is not in it. */
+        /** @description What was done with packets in a period, by the counters of the policy. What lines counted in the same minute before a policy without them was loaded is not included. */
         TrafficSample: {
             /**
              * Format: date-time
@@ -3096,28 +3096,28 @@ export interface components {
              */
             time: string;
             seconds: number;
-            /** @description packets that lines of the policy let in: the first ones of connections, where they are tracked */
+            /** @description packets that lines of the policy allowed: the first ones of connections, if they are tracked */
             new: number;
             /** @description packets that they dropped or rejected */
             dropped: number;
             /** @description of the connection table at the end */
             entries: number;
-            /** @description packets that were logged and dropped, by a code of ISO 3166-1; 32 codes at most, those that have the most */
+            /** @description packets that were logged and dropped, by ISO 3166-1 code; the 32 codes with the most */
             countries: {
                 [key: string]: number;
             };
-            /** @description those that matched the most, 16 at most */
+            /** @description the 16 that matched the most */
             lines: components["schemas"]["SampledLine"][];
         };
         SampledLine: {
             file: string;
-            /** @description 0: of no line of the policy, such as what is banned */
+            /** @description 0: not from a line of the policy, such as bans */
             line: number;
             /** @enum {string} */
             verdict: "allow" | "drop" | "reject";
             packets: number;
         };
-        /** @description Something that a person should know of. */
+        /** @description Something that a person should know about. */
         Alert: {
             /** Format: date-time */
             time: string;
@@ -3139,37 +3139,37 @@ export interface components {
             /** @description the element, and what it does */
             kernel: string;
         };
-        /** @description What was brought in. */
+        /** @description What was updated. */
         Synced: {
             generation: number;
             /** @description no policy runs, and none is to be loaded */
             "nothing-runs"?: boolean;
-            /** @description that were brought in; none: nothing changed */
+            /** @description that were updated; none: nothing changed */
             moves: components["schemas"]["Move"][];
-            /** @description there is no default route, so that these stay, which were known last */
+            /** @description there is no default route, so the last known ones stay */
             lost?: string[];
-            /** @description the generation that was loaded anew, since an interface is there that it was loaded without, or since nothing ran */
+            /** @description the generation that was loaded again, since an interface appeared that it was loaded without, or since nothing ran */
             loaded?: number;
-            /** @description what rules name themselves and the host has otherwise by now: an apply takes it in */
+            /** @description what rules name themselves and has changed on the host: an apply loads in */
             fixed?: string[];
         };
-        /** @description How full the connection table is. The counts are of the network namespace, from when it was made. */
+        /** @description How full the connection table is. Counts are for the network namespace, since it was created. */
         ConnectionTable: {
             entries: number;
-            /** @description net.netfilter.nf_conntrack_max, which is the machine's; 0 is no bound */
+            /** @description net.netfilter.nf_conntrack_max, which belongs to the machine; 0 is unlimited */
             most: number;
             /** @description packets for which there was no room */
             dropped: number;
-            /** @description entries that could not be inserted, mostly because another packet of the flow came first */
+            /** @description entries that could not be inserted, mostly because another packet of the connection came first */
             "insert-failed": number;
             /** @description entries evicted for new ones */
             evicted: number;
-            /** @description the most entries that the agent has seen within seven days, where there are fewer now */
+            /** @description the most entries that the agent has seen within seven days, if there are fewer now */
             peak?: number;
             /** Format: date-time */
             "peak-at"?: string;
         };
-        /** @description A sysctl that is not as the policy wants. */
+        /** @description A sysctl that differs from the policy. */
         SysctlDrift: {
             name: string;
             want: string;
@@ -3194,24 +3194,24 @@ export interface components {
             switch: number;
             /** @description reading back, comparing and proving */
             check: number;
-            /** @description the lock, what is kept on disk, the watcher */
+            /** @description the lock, writing to disk, the watcher */
             rest: number;
             total: number;
         };
-        /** @description A set of bans by command that no rule asks, and that holds what no command banned. */
+        /** @description A set of bans by command that no rule uses, with elements that no command banned. */
         Unasked: {
             set: string;
-            /** @description the first ones alone */
+            /** @description only the first ones */
             addresses: string[];
             count: number;
         };
         /** @description A rule, or another thing in the kernel, whose meaning is not known. */
         Unlifted: {
-            /** @description "" for what is in no chain */
+            /** @description "" for what is not in a chain */
             chain?: string;
             /** @description from 1 in its chain; 0 for the chain itself */
             rule?: number;
-            /** @description by which the backend's own tools know the rule; 0 is unknown */
+            /** @description of the rule in the tools of the backend; 0 is unknown */
             handle?: number;
             /** @description the statement or object */
             text: string;
@@ -3232,67 +3232,67 @@ export interface components {
             priority: number;
             /** @description "accept" or "drop" */
             policy: string;
-            /** @description its policy, one of its rules or a chain that they lead to drops, rejects or queues */
+            /** @description its policy, one of its rules or a chain that they jump to drops, rejects or queues */
             drops: boolean;
             /** @description the same changes packets, or whether they are tracked */
             rewrites?: boolean;
-            /** @description what the same do beside */
+            /** @description what else these do */
             more?: string[];
             /** @description in the base chain itself */
             rules: number;
-            /** @description drop and rewrite what the policy allows, or one of more */
+            /** @description drop or rewrite what the policy allows */
             can: string[];
-            /** @description it may let pass what the policy refuses */
+            /** @description it may allow what the policy refuses */
             opens: boolean;
         };
         /** @description What a proof found. */
         Verified: {
             /** @description that should run */
             generation: number;
-            /** @description what was held against the kernel */
+            /** @description what was compared with the kernel */
             policy?: string;
             /** @description the closed policy should run, since a restore failed */
             closed?: boolean;
-            /** @description every packet gets what was meant, in verdict, rewriting, tracking, counters, logs and limits */
+            /** @description every packet gets what the policy says: verdict, translation, tracking, counters, logs and limits */
             proved: boolean;
-            /** @description kinds of packets that the program treats each in its own way */
+            /** @description classes of packets that the program distinguishes */
             classes: number;
             /** @description read from the kernel */
             rules: number;
             /** @description of sets, read from the kernel */
             elements: number;
-            /** @description ranges that commands ban at the moment, which is no difference */
+            /** @description ranges that commands ban now, which is not a difference */
             "banned-by-command": number;
             differences: components["schemas"]["VerifyDifference"][];
-            /** @description elements of sets that packets fill, which no rule made so */
+            /** @description elements of sets that packets fill, not made by any rule */
             "strange-elements"?: components["schemas"]["StrangeElement"][];
-            /** @description what is in the kernel, and has a meaning that is not known */
+            /** @description things in the kernel whose meaning is not known */
             unread: components["schemas"]["Unlifted"][];
-            /** @description conditions that nobody can decide, so that nothing is proved of what they decide */
+            /** @description conditions that cannot be decided, so nothing is proved about their effect */
             opaque?: string[];
             seconds: number;
             /** @description the kernel has nothing of Sluice's */
             "nothing-loaded": boolean;
             /** @description generation that a restore would load, 0 is none */
             boot?: number;
-            /** @description where the sets of bans by command do not hold what the journal says */
+            /** @description where the sets of bans by command differ from the journal */
             bans?: components["schemas"]["Difference"][];
             "exception-drift"?: components["schemas"]["ExceptionDrift"][];
-            /** @description what other hands put into sets of bans that no rule asks */
+            /** @description what others added to sets of bans that no rule uses */
             unasked?: components["schemas"]["Unasked"][];
-            /** @description seconds in which TCP of unknown connections still passes; what is proved is what holds then */
+            /** @description seconds during which TCP of unknown connections still passes; the proof is about what holds then */
             grace?: number;
-            /** @description where that lasts for longer than the policy gives */
+            /** @description if that lasts longer than the policy allows */
             longer?: components["schemas"]["Difference"][];
             host: components["schemas"]["Standing"];
-            /** @description in how many places the kernel holds something else than was loaded, whatever it means: status names them */
+            /** @description in how many places the kernel differs from what was loaded, whatever it means: status names them */
             form: number;
             unproved: components["schemas"]["UnprovedChain"][];
             attached: components["schemas"]["Beside"][];
-            /** @description what could not be read of other tools' chains and of what is attached */
+            /** @description what could not be read of the chains of other tools and of attached programs */
             "cannot-tell"?: string[];
         };
-        /** @description Packets that the kernel does not treat as was meant. */
+        /** @description Packets that the kernel does not treat as the policy says. */
         VerifyDifference: {
             way: string;
             witness: components["schemas"]["Witness"];
@@ -3300,12 +3300,12 @@ export interface components {
             packet: string;
             /** @description what all of them have in common */
             about: string;
-            /** @description all of them, a line for each class, the first ones alone */
+            /** @description all of them, a line for each class, only the first ones */
             packets: string[];
             meant: components["schemas"]["VerifyOutcome"];
             kernel: components["schemas"]["VerifyOutcome"];
         };
-        /** @description What becomes of a packet. */
+        /** @description What happens to a packet. */
         VerifyOutcome: {
             /** @description "accept", "drop", "reject" */
             verdict: string;
@@ -3338,7 +3338,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description It was not done. 400 bad request, 403 the caller may not, 404 not served here, 409 another change is at work, 413 too large, 421 another state, other files or another namespace are meant, 422 refused or failed, 426 another level of the protocol, 429 too many, 503 the agent ends. */
+        /** @description It was not done. 400 bad request, 403 not permitted, 404 not served here, 409 another change is running, 413 too large, 421 another state, other files or another namespace are meant, 422 refused or failed, 426 another level of the protocol, 429 too many, 503 the agent is ending. */
         Failed: {
             headers: {
                 [name: string]: unknown;
@@ -3351,13 +3351,13 @@ export interface components {
     parameters: {
         /** @description A network namespace, by its name for ip-netns(8); "-" is that of the agent itself. */
         Namespace: string;
-        /** @description The level of the protocol that the request is of; that of this page unless given. */
+        /** @description The level of the protocol that the request uses. Default: that of this page. */
         Protocol: number;
-        /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+        /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
         State: string;
-        /** @description For how many seconds to wait for another change, 10 unless given. */
+        /** @description How many seconds to wait for another change. Default: 10. */
         Wait: number;
-        /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+        /** @description The reason for the change, shown in the history, and for bans without a reason. */
         Reason: string;
     };
     requestBodies: never;
@@ -3390,15 +3390,15 @@ export interface operations {
     status: {
         parameters: {
             query?: {
-                /** @description Do not read the elements of large sets back. */
+                /** @description Do not read back the elements of large sets. */
                 fast?: boolean;
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3409,7 +3409,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3425,29 +3425,29 @@ export interface operations {
     log: {
         parameters: {
             query?: {
-                /** @description From then on; all that are kept unless given, or with follow those that come. */
+                /** @description From this time on. Default: all that are kept, or with follow only new ones. */
                 since?: string;
-                /** @description And what comes, until the caller hangs up. It wants application/x-ndjson. */
+                /** @description Also new ones, until the caller closes the connection. Needs application/x-ndjson. */
                 follow?: boolean;
-                /** @description That packet alone. */
+                /** @description Only this packet. */
                 number?: number;
-                /** @description How many at most in a second, with follow; how many were left out is said in a line {skipped}. */
+                /** @description At most this many a second, with follow; a line {skipped} has the number of those left out. */
                 most?: number;
-                /** @description An address, a prefix or a range that they come from. */
+                /** @description The source: an address, a prefix or a range. */
                 source?: string;
-                /** @description A service of the policy that runs, or as it names one. */
+                /** @description A service, as rules of the running policy write it. */
                 service?: string;
-                /** @description A code of ISO 3166-1; of whom it is, see Logged. */
+                /** @description An ISO 3166-1 code; for whose country it is, see Logged. */
                 country?: string;
                 /** @description FILE:LINE, or LINE of any file. */
                 line?: string;
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3458,7 +3458,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it; the packets are in the lines before. */
+            /** @description The result; the packets are in the lines before. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3474,15 +3474,15 @@ export interface operations {
     samples: {
         parameters: {
             query?: {
-                /** @description Those that ended behind it; all that are kept unless given. */
+                /** @description Those that ended after this time. Default: all that are kept. */
                 since?: string;
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3493,7 +3493,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The oldest one first; the last one still grows. */
+            /** @description The oldest first; the last one is still growing. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3531,11 +3531,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3546,7 +3546,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3563,11 +3563,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3582,7 +3582,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3599,11 +3599,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3614,7 +3614,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3631,11 +3631,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3648,7 +3648,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3665,11 +3665,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3680,7 +3680,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3696,15 +3696,15 @@ export interface operations {
     ban: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3719,7 +3719,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3735,15 +3735,15 @@ export interface operations {
     unban: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3758,7 +3758,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3775,11 +3775,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3790,7 +3790,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3807,11 +3807,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3838,15 +3838,15 @@ export interface operations {
     allow: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3861,7 +3861,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3877,15 +3877,15 @@ export interface operations {
     disallow: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3900,7 +3900,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3917,11 +3917,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3932,7 +3932,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description They, and then those that are gone and to which commands added. */
+            /** @description These sets, then former ones that commands added to. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3948,15 +3948,15 @@ export interface operations {
     addToSet: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -3971,7 +3971,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3987,15 +3987,15 @@ export interface operations {
     removeFromSet: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4010,7 +4010,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4027,11 +4027,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4042,7 +4042,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4059,11 +4059,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4078,7 +4078,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4094,15 +4094,15 @@ export interface operations {
     apply: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4117,7 +4117,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4133,15 +4133,15 @@ export interface operations {
     confirm: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4152,7 +4152,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4168,15 +4168,15 @@ export interface operations {
     rollback: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4191,7 +4191,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4207,15 +4207,15 @@ export interface operations {
     remove: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4226,7 +4226,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4242,15 +4242,15 @@ export interface operations {
     restore: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4261,7 +4261,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4277,15 +4277,15 @@ export interface operations {
     refresh: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4300,7 +4300,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4317,11 +4317,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4336,7 +4336,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What would come of it; no list: the running policy has none of that name. */
+            /** @description The result; no list: the running policy has none of that name. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4353,11 +4353,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4372,7 +4372,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4389,11 +4389,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4404,7 +4404,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4421,11 +4421,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4440,7 +4440,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4457,11 +4457,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4476,7 +4476,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4493,11 +4493,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4512,7 +4512,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4529,11 +4529,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4548,7 +4548,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4565,11 +4565,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4584,7 +4584,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4601,11 +4601,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4616,7 +4616,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4633,11 +4633,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4652,7 +4652,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4669,11 +4669,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4688,7 +4688,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4705,11 +4705,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4724,7 +4724,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4741,11 +4741,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4760,7 +4760,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it; the looks are in the lines before, so that it wants application/x-ndjson. */
+            /** @description The result; the observations are in the lines before, so it needs application/x-ndjson. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4777,11 +4777,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4796,7 +4796,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4813,11 +4813,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4832,7 +4832,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description How many there were; the packets are in the lines before. */
+            /** @description Their number; the packets are in the lines before. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4849,11 +4849,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4868,7 +4868,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it; the events are in the lines before. */
+            /** @description The result; the events are in the lines before. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4885,11 +4885,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4904,7 +4904,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4920,15 +4920,15 @@ export interface operations {
     tune: {
         parameters: {
             query?: {
-                /** @description Of the change, for who reads the history, or the bans that have none of their own. */
+                /** @description The reason for the change, shown in the history, and for bans without a reason. */
                 reason?: components["parameters"]["Reason"];
             };
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4943,7 +4943,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4960,11 +4960,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The level of the protocol that the request is of; that of this page unless given. */
+                /** @description The level of the protocol that the request uses. Default: that of this page. */
                 "Sluice-Protocol"?: components["parameters"]["Protocol"];
-                /** @description The state directory that is meant. An agent that keeps another one refuses; unless given, it is the agent's. */
+                /** @description The state directory to use. An agent with another one refuses. Default: that of the agent. */
                 "Sluice-State"?: components["parameters"]["State"];
-                /** @description For how many seconds to wait for another change, 10 unless given. */
+                /** @description How many seconds to wait for another change. Default: 10. */
                 "Sluice-Wait"?: components["parameters"]["Wait"];
             };
             path: {
@@ -4979,7 +4979,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whose controller it is and how it does. */
+        /** Show the fleet of the controller and its state. */
         get: operations["status"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say which policy is proved on which host, since when, and why not. */
+        /** Show which policy is proved on which host, since when, and why not. */
         get: operations["hosts"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say of each host what inventory.yaml says. */
+        /** Show what inventory.yaml says about each host. */
         get: operations["inventory"];
         put?: never;
         post?: never;
@@ -62,7 +62,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Give the facts of a host, as it sent them. */
+        /** Get the facts of a host, as it sent them. */
         get: operations["facts"];
         put?: never;
         post?: never;
@@ -81,7 +81,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End what a host and its keys may do, at once. */
+        /** Revoke a host and its keys at once. */
         post: operations["revoke"];
         delete?: never;
         options?: never;
@@ -96,7 +96,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Give what hosts log, as it comes: at most 1,000 rows a second of at most 1,000 hosts that are connected. Only while somebody reads it do they send it. */
+        /** Stream what hosts log: at most 1,000 rows a second from at most 1,000 hosts that are connected. They send it only while somebody reads it. */
         get: operations["log"];
         put?: never;
         post?: never;
@@ -113,7 +113,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Give the worst of what makes hosts slow or lossy, five of a host, as each says once in an hour or so, as far as this controller has run. */
+        /** List the worst causes of slow or lossy hosts, five for each host, as each reports about once an hour, since this controller started. */
         get: operations["findings"];
         put?: never;
         post?: never;
@@ -130,7 +130,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say what hosts did with packets, a minute each: of all hosts 24 hours back, of some one hour and without countries and lines, as far as this controller has run and they were connected to it. */
+        /** Show what hosts did with packets, minute by minute: for all hosts 24 hours back, for some one hour and without countries and lines, since this controller started and while they were connected to it. */
         get: operations["samples"];
         put?: never;
         post?: never;
@@ -149,7 +149,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Have a host that is connected load once more what it runs, whatever somebody has made of its rules. How it came out is in its report. */
+        /** Make a connected host load its running policy again, whatever somebody has done to its rules. Its report has the result. */
         post: operations["restoreHost"];
         delete?: never;
         options?: never;
@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Have the agent of a host that is connected answer. Query and Accept are those of the agent's interface; with Accept: text/event-stream its lines come as events, a data each. */
+        /** Forward a request to the agent of a connected host. Query and Accept are those of the agent's interface; with Accept: text/event-stream its lines are events, one data each. */
         get: operations["askHost"];
         put?: never;
         /** The same for operations that have a body, of at most 1 MiB. */
@@ -183,7 +183,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Give a host other labels, by an order that the policy keys have signed. */
+        /** Change the labels of a host, by an order that the policy keys have signed. */
         put: operations["setLabels"];
         post?: never;
         delete?: never;
@@ -199,7 +199,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say which guests there are, and where they are proved. */
+        /** List the guests, and where they are proved. */
         get: operations["guests"];
         put?: never;
         post?: never;
@@ -216,12 +216,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say where a guest is, and whether that is proved. */
+        /** Show where a guest is, and whether that is proved. */
         get: operations["guest"];
-        /** Make a guest, change it, or move it to another host. */
+        /** Create a guest, change it, or move it to another host. */
         put: operations["putGuest"];
         post?: never;
-        /** Forget a guest. */
+        /** Delete a guest. */
         delete: operations["removeGuest"];
         options?: never;
         head?: never;
@@ -235,10 +235,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the tokens by which hosts enrol, the newest first, without their secrets. */
+        /** List the enrolment tokens of hosts, the newest first, without their secrets. */
         get: operations["tokens"];
         put?: never;
-        /** Let hosts enrol who know a secret, of which the controller is told the SHA-256. */
+        /** Create an enrolment token: hosts that know its secret may enrol. The controller gets only its SHA-256. */
         post: operations["createToken"];
         delete?: never;
         options?: never;
@@ -256,7 +256,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** End a token. Hosts that have enrolled by it stay. */
+        /** End a token. Hosts that have enrolled with it stay. */
         delete: operations["withdrawToken"];
         options?: never;
         head?: never;
@@ -270,10 +270,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List who may ask by a token, the newest first. */
+        /** List access tokens, the newest first. */
         get: operations["accesses"];
         put?: never;
-        /** Let a program ask who knows a secret, of which the controller is told the SHA-256, with a role for the hosts of a selector. Who asks gives no more than they have. */
+        /** Create an access token for a program, of whose secret the controller gets the SHA-256, with a role for the hosts of a selector. Callers cannot give more than they have. */
         post: operations["createAccess"];
         delete?: never;
         options?: never;
@@ -288,11 +288,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say who asks, and what they may. */
+        /** Show the caller and what the caller may do. */
         get: operations["session"];
         put?: never;
         post?: never;
-        /** End the session by which this is asked. */
+        /** End the session of this request. */
         delete: operations["endSession"];
         options?: never;
         head?: never;
@@ -308,7 +308,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a person log in once who knows a secret, of which the controller is told the SHA-256. */
+        /** Create a link with which a person can log in once. The controller gets only the SHA-256 of its secret. */
         post: operations["createLink"];
         delete?: never;
         options?: never;
@@ -326,7 +326,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** End what somebody may ask, at once. */
+        /** End an access at once. */
         delete: operations["withdrawAccess"];
         options?: never;
         head?: never;
@@ -340,7 +340,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what waits for the approval of a second person, and what came of those of the last month, the newest first, without bodies. */
+        /** List requests that wait for the approval of a second person, and the results of those of the last month, the newest first, without bodies. */
         get: operations["requests"];
         put?: never;
         post?: never;
@@ -357,7 +357,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say what a request asks for, and what came of it. */
+        /** Show a request and its result. */
         get: operations["request"];
         put?: never;
         post?: never;
@@ -376,7 +376,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Do what a request asks for, once, as who asked. Who approves is a person other than who asked, who may do the same for all hosts that it is for. */
+        /** Execute a request once, as its requester. The approver must be a person other than the requester with the same permission for all its hosts. */
         post: operations["approve"];
         delete?: never;
         options?: never;
@@ -393,7 +393,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a request, which is one's own, or which one could do oneself. */
+        /** End a request that is the caller's own, or that the caller could execute. */
         post: operations["refuse"];
         delete?: never;
         options?: never;
@@ -408,7 +408,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say in numbers what the controller is, for Prometheus. */
+        /** Metrics of the controller for Prometheus. */
         get: operations["metrics"];
         put?: never;
         post?: never;
@@ -442,7 +442,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whether any entry of the audit was changed, dropped or moved, as sluice-controller audit verify does, and against the head that the controller signed last. One caller at a time is answered, with what was read at most ten seconds ago. */
+        /** Check whether any entry of the audit was changed, removed or moved, as sluice-controller audit verify does, and against the last head that the controller signed. One caller at a time is answered, with what was read at most ten seconds ago. */
         get: operations["verifyAudit"];
         put?: never;
         post?: never;
@@ -459,7 +459,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell of the live lists of the policies that hosts are to run. */
+        /** List the live lists of the policies that hosts should run. */
         get: operations["lists"];
         put?: never;
         post?: never;
@@ -478,7 +478,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask the server of a live list now. */
+        /** Download a live list now. */
         post: operations["refreshList"];
         delete?: never;
         options?: never;
@@ -495,7 +495,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask the server of a live list what it has, and the hosts whom that would cut, and change nothing. */
+        /** Show what a live list would change and whom it would cut off on the hosts. Changes nothing. */
         post: operations["planList"];
         delete?: never;
         options?: never;
@@ -512,7 +512,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Go back to what a live list held before. */
+        /** Go back to the previous content of a live list. */
         post: operations["undoList"];
         delete?: never;
         options?: never;
@@ -527,7 +527,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell what is wrong that people hear of, who has heard it, and whom it cannot be told. */
+        /** List the notices of problems, who has received them, and who cannot be reached. */
         get: operations["notices"];
         put?: never;
         post?: never;
@@ -546,7 +546,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send a notice to each receiver, to see whether it comes. */
+        /** Send a test notice to each receiver. */
         post: operations["testNotices"];
         delete?: never;
         options?: never;
@@ -563,7 +563,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say which blobs the controller does not have. */
+        /** List the blobs that the controller does not have. */
         post: operations["missing"];
         delete?: never;
         options?: never;
@@ -579,7 +579,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Give a blob, which has that SHA-256. */
+        /** Upload a blob with this SHA-256. */
         put: operations["putBlob"];
         post?: never;
         delete?: never;
@@ -597,7 +597,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give signed metadata, and begin the roll-out of a bundle whose blobs it has. */
+        /** Upload signed metadata, and begin the roll-out of a bundle whose blobs it has. */
         post: operations["publish"];
         delete?: never;
         options?: never;
@@ -612,7 +612,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell of the roll-outs, the newest first, without each of their hosts, which are counted. */
+        /** List the roll-outs, the newest first, with the number of their hosts. */
         get: operations["rollouts"];
         put?: never;
         post?: never;
@@ -629,7 +629,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell of one roll-out. */
+        /** Show one roll-out. */
         get: operations["rollout"];
         put?: never;
         post?: never;
@@ -663,10 +663,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the bans of the fleet that hold, and on how many hosts each is proved. */
+        /** List the active bans of the fleet, and on how many hosts each is proved. */
         get: operations["bans"];
         put?: never;
-        /** Ban addresses on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first. */
+        /** Ban addresses on hosts, within what the newest fleet.yaml allows. A second one for the same address and hosts replaces the first. */
         post: operations["ban"];
         delete?: never;
         options?: never;
@@ -681,7 +681,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say of one of them on which hosts it is in force, and why not on others. */
+        /** Show on which hosts one of them is in force, and why not on others. */
         get: operations["oneBan"];
         put?: never;
         post?: never;
@@ -700,7 +700,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lift those that lie within addresses, prefixes and ranges. */
+        /** Lift those inside addresses, prefixes and ranges. */
         post: operations["unban"];
         delete?: never;
         options?: never;
@@ -715,10 +715,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the allows of the fleet that hold, and on how many hosts each is proved. */
+        /** List the active exceptions of the fleet, and on how many hosts each is proved. */
         get: operations["allows"];
         put?: never;
-        /** Let addresses in on hosts, within what the newest fleet.yaml allows. A second one of the same for the same hosts takes the place of the first. */
+        /** Allow addresses on hosts, within what the newest fleet.yaml permits. A second one for the same address and hosts replaces the first. */
         post: operations["allow"];
         delete?: never;
         options?: never;
@@ -733,7 +733,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say of one of them on which hosts it is in force, and why not on others. */
+        /** Show on which hosts one of them is in force, and why not on others. */
         get: operations["oneAllow"];
         put?: never;
         post?: never;
@@ -752,7 +752,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Lift those that lie within addresses, prefixes and ranges. */
+        /** Lift those inside addresses, prefixes and ranges. */
         post: operations["disallow"];
         delete?: never;
         options?: never;
@@ -767,7 +767,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say which hosts have all bans and allows up to a number in force. */
+        /** Show which hosts have all bans and exceptions up to a number in force. */
         get: operations["living"];
         put?: never;
         post?: never;
@@ -784,7 +784,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Give the texts of the newest bundle that was published, and say for how many hosts each is. */
+        /** Get the texts of the newest published bundle, with the number of hosts of each. */
         get: operations["policy"];
         put?: never;
         post?: never;
@@ -803,7 +803,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Find what is wrong with the policy of each host, by class, as sluice-controller check does: of the newest bundle, with other texts. One question of a caller is answered at a time. */
+        /** Check the policy of each host, by class, as sluice-controller check does: that of the newest bundle, with changed texts. One request of a caller is answered at a time. */
         post: operations["checkPolicy"];
         delete?: never;
         options?: never;
@@ -820,7 +820,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what other texts than those of the newest bundle open and close, on which hosts, and how they would be rolled out. */
+        /** Show what changed texts open and close compared with the newest bundle, on which hosts, and how they would be rolled out. */
         post: operations["diffPolicy"];
         delete?: never;
         options?: never;
@@ -838,7 +838,7 @@ export interface paths {
         /** List the drafts of the policy, the newest first, without their texts. */
         get: operations["drafts"];
         put?: never;
-        /** Keep a draft of the policy for whoever signs it, for 90 days. It has no errors. Who has a role for some hosts changes parts alone, and these hosts alone. */
+        /** Keep a draft of the policy for whoever signs it, for 90 days. It must have no errors. Callers with a role for some hosts may change only parts, and only these hosts. */
         post: operations["createDraft"];
         delete?: never;
         options?: never;
@@ -853,11 +853,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Give a draft with its texts. */
+        /** Get a draft with its texts. */
         get: operations["draft"];
         put?: never;
         post?: never;
-        /** Forget a draft, which is the caller's own, or anybody's for an admin of all hosts. */
+        /** Delete a draft: the caller's own, or any draft for an admin of all hosts. */
         delete: operations["removeDraft"];
         options?: never;
         head?: never;
@@ -873,7 +873,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign the policy with a draft, by the key that the controller was started with, and begin its roll-out; where fleet.yaml says signing is controller. */
+        /** Sign the policy with a draft, with the key that the controller was started with, and begin its roll-out, if fleet.yaml has signing: controller. */
         post: operations["rollOutDraft"];
         delete?: never;
         options?: never;
@@ -890,7 +890,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say from which countries a service can be reached on hosts, exactly: of the newest bundle, or of a draft. */
+        /** Show exactly from which countries a service can be reached on hosts, by the newest bundle or a draft. */
         post: operations["map"];
         delete?: never;
         options?: never;
@@ -907,7 +907,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say who reaches which service of hosts, exactly, by the newest bundle or a draft. */
+        /** Show exactly who can reach which service of hosts, by the newest bundle or a draft. */
         post: operations["reach"];
         delete?: never;
         options?: never;
@@ -924,7 +924,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what becomes of one packet, and why, by class of hosts. No host is asked. */
+        /** Explain what happens to one packet, by class of hosts. No host gets a request. */
         post: operations["askExplain"];
         delete?: never;
         options?: never;
@@ -941,7 +941,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say what becomes of all packets that fit, by class of hosts. No host is asked. */
+        /** Show what happens to all matching packets, by class of hosts. No host gets a request. */
         post: operations["askQuery"];
         delete?: never;
         options?: never;
@@ -956,7 +956,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell what changes, as it does: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - ask anew for what is. */
+        /** Stream changes: host (a Host, without seen and verified), host-gone (HostGone), rollout (RolloutEvent), bans (BansEvent), notice (NoticeEvent), and reset, which says that something may have been missed, or before the first - read the state again. */
         get: operations["events"];
         put?: never;
         post?: never;
@@ -980,57 +980,57 @@ export interface components {
             name: string;
             /** @description without a password */
             url: string;
-            /** @description how often its server is asked */
+            /** @description how often it is downloaded */
             "refresh-seconds": number;
-            /** @description of what hosts are to have; none: what was signed with the policy */
+            /** @description of what hosts should have; none: what was signed with the policy */
             sha256?: string;
             /** @description in it */
             prefixes?: number;
-            /** @description ranges of it that are not within what the set may hold */
+            /** @description ranges of it outside what the set may contain */
             "left-out"?: number;
             /**
              * Format: date-time
-             * @description when it became what it is
+             * @description when it last changed
              */
             changed?: string;
             /**
              * Format: date-time
-             * @description when its server last said what it has
+             * @description when it was last downloaded
              */
             checked?: string;
             /**
              * Format: date-time
-             * @description when its server is asked again
+             * @description when it is downloaded next
              */
             next?: string;
             /**
              * Format: date-time
-             * @description since when nothing good can be had
+             * @description since when no valid download has succeeded
              */
             failing?: string;
             /** @description why */
             failure?: string;
-            /** @description somebody went back, and its server is not asked until it is refreshed */
+            /** @description somebody went back, and it is not downloaded until it is refreshed */
             undone?: boolean;
             /** @description whose policy has it */
             hosts: number;
             /** @description hosts on which it is proved */
             proved: number;
-            /** @description those that do not take it */
+            /** @description those that refuse it */
             refused?: components["schemas"]["ListRefusal"][];
         };
         ListRefusal: {
             host: string;
             why: string;
         };
-        /** @description What a live list would be, held against what hosts are to have. */
+        /** @description What a live list would be, compared with what hosts should have. */
         ListPlan: {
             set: string;
             /** @description of its file in bundles */
             name: string;
-            /** @description its server has nothing else */
+            /** @description its server has nothing new */
             unchanged?: boolean;
-            /** @description why its size can hardly be meant; "force" takes it all the same */
+            /** @description why its size looks like a mistake; "force" accepts it anyway */
             refused?: string;
             /** @description prefixes in it */
             before: number;
@@ -1043,19 +1043,19 @@ export interface components {
             "some-come": string[];
             /** @description the first 100 of them */
             "some-go": string[];
-            /** @description ranges that are not within what the set may hold */
+            /** @description ranges outside what the set may contain */
             "left-out"?: number;
-            /** @description controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" takes it all the same */
+            /** @description controllers, hosts, their routers and name servers that it would ban, the first 100; "allow-cut" accepts it anyway */
             bans?: string[];
-            /** @description why no host was asked */
+            /** @description why no host was consulted */
             unasked?: string;
             /** @description whose policy has it */
             hosts: number;
             /** @description hosts that said what it would do */
             answered: number;
-            /** @description hosts of which it would cut somebody; each refuses it without "allow-cut" */
+            /** @description hosts where it would cut somebody off; each refuses it without "allow-cut" */
             concerned: number;
-            /** @description hosts that did not answer, and those that it concerns, the first 100 */
+            /** @description hosts that did not answer, and those that it affects, the first 100 */
             planned: components["schemas"]["HostListPlan"][];
             /** @description of the policies of hosts that would change */
             sets?: components["schemas"]["PlannedSet"][];
@@ -1083,26 +1083,26 @@ export interface components {
             /** @description address and port */
             from: string;
             to: string;
-            /** @description it would end; else a new one like it would be refused */
+            /** @description it would end; otherwise a new one like it would be refused */
             cut: boolean;
             /** @description the rule that refuses it */
             by?: string;
         };
         ListRefresh: {
-            /** @description take it whatever its size is */
+            /** @description accept it whatever its size */
             force?: boolean;
-            /** @description also where it bans what the fleet is known to need, or a host would cut live connections */
+            /** @description even if it bans what the fleet is known to need, or a host would cut live connections */
             "allow-cut"?: boolean;
         };
         Notices: {
             notices: components["schemas"]["NoticeState"][];
             receivers: components["schemas"]["ReceiverState"][];
-            /** @description notices.yaml has changed since the controller read it, which it does when it starts */
+            /** @description notices.yaml has changed since the controller started and read it */
             changed?: boolean;
             /** @description what was wrong with notices.yaml as the controller read it: it uses the rest */
             wrong?: string;
         };
-        /** @description Something wrong that people hear of. */
+        /** @description A problem that people are notified of. */
         NoticeState: {
             /** Format: int64 */
             number: number;
@@ -1115,12 +1115,12 @@ export interface components {
             since: string;
             /**
              * Format: date-time
-             * @description since when it is not there, though it has not ended yet: it may come back
+             * @description since when it is gone, though it has not ended yet: it may return
              */
             away?: string;
             /** Format: date-time */
             ended?: string;
-            /** @description what receivers have heard of it last */
+            /** @description what receivers last received about it */
             told: components["schemas"]["NoticeTold"][];
         };
         NoticeTold: {
@@ -1130,38 +1130,38 @@ export interface components {
             /** Format: date-time */
             at: string;
         };
-        /** @description One of notices.yaml of the controller that was asked. */
+        /** @description A receiver in notices.yaml of this controller. */
         ReceiverState: {
             name: string;
             /** @description the way to it, without secrets */
             how: string;
             /**
              * Format: int64
-             * @description messages that it took
+             * @description messages that it accepted
              */
             sent: number;
             /**
              * Format: int64
-             * @description messages that it did not take
+             * @description messages that it did not accept
              */
             failed: number;
-            /** @description notices that it has not heard yet */
+            /** @description notices that it has not received yet */
             waiting: number;
             /**
              * Format: date-time
-             * @description when it took the last one
+             * @description when it accepted the last one
              */
             at?: string;
             /**
              * Format: date-time
-             * @description since when it takes none
+             * @description since when it accepts none
              */
             failing?: string;
             /** @description why */
             failure?: string;
             /**
              * Format: date-time
-             * @description when it is tried again
+             * @description when it is retried
              */
             next?: string;
         };
@@ -1175,7 +1175,7 @@ export interface components {
             how: string;
             /** @description what it answered */
             said?: string;
-            /** @description why it did not take it, none where it did */
+            /** @description why it did not accept it; none if it did */
             failure?: string;
         };
         PolicyTexts: {
@@ -1185,7 +1185,7 @@ export interface components {
              */
             bundle: number;
             /**
-             * @description offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin has it roll out
+             * @description offline: operators sign, with keys that no controller has; controller: it has one, and signs what an admin rolls out
              * @enum {string}
              */
             signing: "offline" | "controller";
@@ -1196,16 +1196,16 @@ export interface components {
             /** @description its path in the repository */
             name: string;
             text: string;
-            /** @description access of fleet.yaml is left out, line by line: the caller has a role for some hosts alone */
+            /** @description access of fleet.yaml is left out, line by line: the caller has a role for some hosts only */
             cut?: boolean;
             /** @description of the hosts that it is for; none: all */
             selector?: string;
             /** @description how many there are */
             hosts: number;
         };
-        /** @description A policy that is to take the place of the newest bundle's. */
+        /** @description A policy to replace that of the newest bundle. */
         PolicyDraft: {
-            /** @description by path: those that are otherwise than in the bundle, and new ones. One without a character removes the file */
+            /** @description by path: those that differ from the bundle, and new ones. An empty one removes the file */
             texts?: {
                 [key: string]: string;
             };
@@ -1213,7 +1213,7 @@ export interface components {
         PolicyChecked: {
             /**
              * Format: int64
-             * @description that the rest of the texts is from
+             * @description that the other texts come from
              */
             bundle: number;
             classes: components["schemas"]["PolicyClass"][];
@@ -1229,7 +1229,7 @@ export interface components {
             /** @description how many it has */
             expectations: number;
         };
-        /** @description What sluice-controller check --json says of a finding. */
+        /** @description A finding, as sluice-controller check --json prints it. */
         PolicyFinding: {
             code: string;
             /** @enum {string} */
@@ -1240,11 +1240,11 @@ export interface components {
             /** @description in characters, from 1 */
             column?: number;
             message: string;
-            /** @description what is the matter with such findings */
+            /** @description what such findings are about */
             why?: string;
             /** @description what would fix it */
             hint?: string;
-            /** @description names; none: it is of the fleet, or of the host that it names */
+            /** @description names; none: it concerns the fleet, or the host that it names */
             classes?: string[];
             related?: Record<string, never>[];
             /** @description a packet that shows it */
@@ -1259,18 +1259,18 @@ export interface components {
             /** @description something passes on a host that did not pass before */
             opens: boolean;
             changes: components["schemas"]["PolicyChange"][];
-            /** @description hosts for which nothing is otherwise */
+            /** @description hosts for which nothing changes */
             unchanged: number;
-            /** @description how it would be rolled out, where all hosts can take it */
+            /** @description how it would be rolled out, if all hosts can accept it */
             stages: components["schemas"]["PolicyStage"][];
         };
         PolicyStage: {
             /** @description as roll-out of fleet.yaml has it */
             name: string;
-            /** @description that have it when the stage is through, those of stages before among them */
+            /** @description that have it after the stage, including those of earlier stages */
             hosts: number;
         };
-        /** @description What becomes otherwise for hosts that change alike. */
+        /** @description What changes for hosts that change in the same way. */
         PolicyChange: {
             /** @description such as 87 web hosts */
             for: string;
@@ -1287,9 +1287,9 @@ export interface components {
             kind: components["schemas"]["PolicyKind"];
             hook: string;
             service?: string;
-            /** @description whom it concerns; none: everybody */
+            /** @description the sources that it concerns; none: everybody */
             for?: string[];
-            /** @description differences that it stands for */
+            /** @description differences that it covers */
             classes: number;
             more?: number;
             /** @description the line in words */
@@ -1307,7 +1307,7 @@ export interface components {
             in?: string;
             out?: string;
             when?: string[];
-            /** @description where packets arrive that were led elsewhere before */
+            /** @description where packets arrive, if they were redirected before */
             reaches?: string;
             /** @description a packet */
             example: Record<string, never>;
@@ -1318,7 +1318,7 @@ export interface components {
             name: string;
             /** @description the name says which they are */
             exact: boolean;
-            /** @description all of them where they are not too many */
+            /** @description all of them if they are not too many */
             ranges?: string[];
         };
         PolicySide: {
@@ -1330,11 +1330,11 @@ export interface components {
             file?: string;
             line?: number;
             column?: number;
-            /** @description the line as it stands, or what always holds */
+            /** @description the line as written, or what always holds */
             text: string;
         };
         NewDraft: {
-            /** @description what it is for, in a few words */
+            /** @description its purpose, in a few words */
             title?: string;
             /** @description as of PolicyDraft */
             texts: {
@@ -1345,7 +1345,7 @@ export interface components {
             drafts: components["schemas"]["Draft"][];
         };
         Draft: {
-            /** @description of the content: another one has another */
+            /** @description of the content: it identifies the draft */
             id: string;
             title?: string;
             /** @description who made it */
@@ -1358,13 +1358,13 @@ export interface components {
              */
             bundle: number;
             files: components["schemas"]["DraftFile"][];
-            /** @description something passes by it, on some host, that did not pass when it was made */
+            /** @description something passes with it on some host that did not pass when it was created */
             opens: boolean;
-            /** @description what changed by it when it was made, a line each */
+            /** @description what it changed when it was created, a line each */
             summary: string[];
             /**
              * Format: int64
-             * @description the newest bundle, where that has what the draft has
+             * @description the newest bundle, if that has the same content as the draft
              */
             published?: number;
             /** @description not in lists */
@@ -1378,7 +1378,7 @@ export interface components {
             change: "added" | "changed" | "removed";
             /** @description SHA-256 of the file in the bundle; none: it has none */
             before?: string;
-            /** @description the newest bundle has another text than that on which the draft was made, and not that of the draft */
+            /** @description the newest bundle has neither the text that the draft was based on nor that of the draft */
             moved?: boolean;
         };
         PolicyProgress: {
@@ -1393,13 +1393,13 @@ export interface components {
         };
         /** @description Connections that begin with a service, from any source port. */
         FleetMapQuestion: {
-            /** @description as a rule says it; any unless given */
+            /** @description as a rule writes it. Default: any */
             service?: string;
             /** @description input or forward; input unless given */
             hook?: string;
-            /** @description of forward: a set, a zone, an address or a list; anywhere unless given */
+            /** @description for forward: a set, a zone, an address or a list. Default: anywhere */
             to?: string;
-            /** @description a selector; all unless given */
+            /** @description a selector. Default: all */
             hosts?: string;
             /** @description of a draft, as of PolicyDraft; none: of the newest bundle */
             texts?: {
@@ -1409,7 +1409,7 @@ export interface components {
         FleetMap: {
             /**
              * Format: int64
-             * @description that texts that are no draft's are from
+             * @description that texts not in the draft come from
              */
             bundle: number;
             service: string;
@@ -1426,15 +1426,15 @@ export interface components {
             countries: components["schemas"]["FleetPlace"][];
             elsewhere: components["schemas"]["FleetPlace"];
             classes: components["schemas"]["FleetMapClass"][];
-            /** @description what the answer leaves out, as classes whose policies do not know the service */
+            /** @description what the answer does not include, such as classes whose policies do not have the service */
             notes?: string[];
             /**
              * Format: double
-             * @description that it took
+             * @description that it needed
              */
             seconds: number;
         };
-        /** @description The addresses of a country, or those of none. Allowed, or limited, says that it is so on all hosts, and blocked as well; partly, that it is so for some addresses, or on some hosts. */
+        /** @description The addresses of a country, or those of none. Allowed, limited and blocked mean on all hosts; partly means for some addresses, or on some hosts. */
         FleetPlace: {
             /** @description its code */
             country?: string;
@@ -1447,7 +1447,7 @@ export interface components {
             addresses: number;
             /**
              * Format: uint64
-             * @description of these, from which a connection may begin: on the hosts that let in the fewest
+             * @description of these, from which a connection may begin: on the hosts that allow the fewest
              */
             allowed: number;
             /**
@@ -1469,7 +1469,7 @@ export interface components {
             file?: string;
             /** @description none: no line decides */
             line?: number;
-            /** @description the line as it stands, or what always holds */
+            /** @description the line as written, or what always holds */
             rule: string;
         };
         FleetMapClass: {
@@ -1482,9 +1482,9 @@ export interface components {
             elsewhere: components["schemas"]["FleetReachState"];
         };
         FleetReachQuestion: {
-            /** @description as a rule says it; those that rules name unless given */
+            /** @description as a rule writes it. Default: those that rules name */
             service?: string;
-            /** @description a selector; all unless given */
+            /** @description a selector. Default: all */
             hosts?: string;
             /** @description of a draft */
             texts?: {
@@ -1496,13 +1496,13 @@ export interface components {
             bundle: number;
             sources: components["schemas"]["FleetReachSource"][];
             targets: components["schemas"]["FleetReachTarget"][];
-            /** @description a row a source, in it one for each target */
+            /** @description a row for each source, with one entry for each target */
             cells: components["schemas"]["FleetReachCell"][][];
-            /** @description what the answer leaves out */
+            /** @description what the answer does not include */
             notes?: string[];
             /**
              * Format: double
-             * @description that it took
+             * @description that it needed
              */
             seconds: number;
         };
@@ -1524,11 +1524,11 @@ export interface components {
         };
         FleetReachCell: {
             state?: components["schemas"]["FleetReachState"];
-            /** @description that decide; a class whose policy does not know the source has no state */
+            /** @description that decide; a class whose policy does not have the source has no state */
             lines: components["schemas"]["FleetReachLine"][];
         };
         FleetExplainQuestion: {
-            /** @description a selector; all unless given */
+            /** @description a selector. Default: all */
             hosts?: string;
             /** @description of a draft */
             texts?: {
@@ -1551,7 +1551,7 @@ export interface components {
             };
         };
         FleetQueryQuestion: {
-            /** @description a selector; all unless given */
+            /** @description a selector. Default: all */
             hosts?: string;
             /** @description of a draft */
             texts?: {
@@ -1574,18 +1574,18 @@ export interface components {
             /** Format: int64 */
             bundle: number;
             classes: components["schemas"]["FleetAnswer"][];
-            /** @description what the answer leaves out, as classes whose policies lack what is asked about */
+            /** @description what the answer does not include, such as classes whose policies do not have the requested names */
             notes?: string[];
             /**
              * Format: double
-             * @description that it took
+             * @description that it needed
              */
             seconds: number;
         };
         FleetAnswer: {
             /** @description of the class */
             name: string;
-            /** @description of which the first was asked about */
+            /** @description of which the first was used */
             hosts: string[];
             /** @description as of one host */
             answer: Record<string, never>;
@@ -1605,7 +1605,7 @@ export interface components {
             listens: string;
             /** @description the URL at which people and programs reach it, none without --web */
             web?: string;
-            /** @description HOST:PORT, as new hosts are told */
+            /** @description HOST:PORT, for new hosts */
             controllers: string[];
             /** Format: int64 */
             incarnation: number;
@@ -1643,14 +1643,14 @@ export interface components {
             running?: number;
             /**
              * Format: int64
-             * @description the bundle that is to be, 0 if none
+             * @description the bundle that it should run, 0 if none
              */
             desired?: number;
             /** @description of the policy that is in force */
             mark?: string;
             /**
              * Format: date-time
-             * @description when it was proved last
+             * @description when it was last proved
              */
             verified?: string;
             online: boolean;
@@ -1658,22 +1658,22 @@ export interface components {
             address?: string;
             /**
              * Format: date-time
-             * @description when it was heard last
+             * @description when it was last heard
              */
             seen?: string;
             /** @description of its sluice */
             version?: string;
             /** @description its release; none: it has not connected since the controller began */
             kernel?: string;
-            /** @description by which it loads policies; none likewise */
+            /** @description that it loads policies with; none: the same */
             backend?: string;
-            /** @description how what is in force differs from what was meant, in packets; none: it does not */
+            /** @description how what is in force differs from the policy, in packets; none: it does not */
             drift?: string;
         };
         FleetFindings: {
-            /** @description of which they are, as a selector; none: of all */
+            /** @description a selector of their hosts; none: all */
             hosts?: string;
-            /** @description how many hosts have said what they found */
+            /** @description how many hosts have reported */
             examined: number;
             findings: components["schemas"]["FleetFinding"][];
         };
@@ -1681,7 +1681,7 @@ export interface components {
             host: string;
             /**
              * Format: date-time
-             * @description when it said so
+             * @description when it reported it
              */
             at: string;
             check: string;
@@ -1692,11 +1692,11 @@ export interface components {
         FleetSamples: {
             /** @description seconds of one */
             every: number;
-            /** @description of which they are, as a selector; none: of all */
+            /** @description a selector of their hosts; none: all */
             hosts?: string;
             samples: components["schemas"]["FleetSample"][];
         };
-        /** @description What an agent says of a minute, added up. */
+        /** @description The reports of agents about one minute, added up. */
         FleetSample: {
             /**
              * Format: date-time
@@ -1704,11 +1704,11 @@ export interface components {
              */
             time: string;
             seconds: number;
-            /** @description that told of it */
+            /** @description that reported it */
             hosts: number;
             /**
              * Format: int64
-             * @description packets that lines of policies let in
+             * @description packets that lines of policies allowed
              */
             new: number;
             /**
@@ -1721,7 +1721,7 @@ export interface components {
              * @description of connection tables
              */
             entries: number;
-            /** @description packets that were logged and dropped, by a code of ISO 3166-1 */
+            /** @description packets that were logged and dropped, by ISO 3166-1 code */
             countries: {
                 [key: string]: number;
             };
@@ -1744,7 +1744,7 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description that sets by hosts may hold */
+            /** @description that sets by hosts may contain */
             addresses?: string[];
             /** @description their SHA-256; none: it has sent none */
             facts?: string;
@@ -1765,26 +1765,26 @@ export interface components {
             before: {
                 [key: string]: string;
             };
-            /** @description false: the controller had the order already */
+            /** @description false: the controller already had the order */
             changed: boolean;
         };
-        /** @description A machine on a host. */
+        /** @description A guest on a host. */
         NewGuest: {
             /** @description that it is on */
             host: string;
-            /** @description of the host, by which it comes, as routing sees it */
+            /** @description of the host, which its packets come in by, as routing sees it */
             interface: string;
             /** @description the network namespace of the host that this interface is in, none: its own */
             netns?: string;
-            /** @description what it may send from, and what sets by guests hold */
+            /** @description what it may send from, and what sets by guests contain */
             addresses: string[];
-            /** @description addresses that lead to it from outside, the first of a family to the first of its own */
+            /** @description public addresses that lead to it, the first of a family to its own first one */
             public?: string[];
             /** @description by which sets select it */
             labels?: {
                 [key: string]: string;
             };
-            /** @description its owner's own, in the policy language: what is forwarded to or from it alone, whose addresses are the set me */
+            /** @description rules of its owner, in the policy language, only for packets forwarded to or from it; the set me has its addresses */
             rules?: string;
         };
         Guest: {
@@ -1799,40 +1799,40 @@ export interface components {
                 [key: string]: string;
             };
             rules?: string;
-            /** @description hosts on which it was, and which keep it until its host has proved it */
+            /** @description hosts where it was before, which keep it until its host has proved it */
             leaving?: string[];
-            /** @description all hosts concerned have proved that they enforce what it is: its own, and those whose policies use a set that it is in */
+            /** @description all hosts concerned have proved that they enforce it: its own, and those whose policies use a set that it is in */
             proved: boolean;
             /** @description hosts concerned that have not yet, the first ten */
             waiting?: string[];
             /** @description how many hosts are */
             concerned?: number;
-            /** @description why its host does not hold it as it should: its network namespace, or its own rules */
+            /** @description why its host does not enforce it: its network namespace, or its own rules */
             error?: string;
         };
         Guests: {
             guests: components["schemas"]["Guest"][];
-            /** @description there are more, behind this id */
+            /** @description there are more, after this id */
             next?: string;
         };
         /**
-         * @description The kernel of the host does what the bundle says that it is to run, for every packet, and it is connected (proved); somebody changed it (drift); it would not take the bundle, or took it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); nobody hears it (offline); no bundle was given to it (none); two hosts claim its name (claimed).
+         * @description The kernel of the host does what its bundle says, for every packet, and it is connected (proved); somebody changed it (drift); it refused the bundle, or rolled it back (refused); it is on the way to it (stale); the database is an older copy, and no new incarnation is signed yet (restored); it is not connected (offline); no bundle was assigned to it (none); two hosts claim its name (claimed).
          * @enum {string}
          */
         HostState: "proved" | "drift" | "refused" | "stale" | "restored" | "offline" | "none" | "claimed";
         NewToken: {
-            /** @description by which it is told from others */
+            /** @description that identifies it */
             id: string;
             /** @description its SHA-256 in hexadecimal */
             secret: string;
             labels?: {
                 [key: string]: string;
             };
-            /** @description how many hosts may enrol by it */
+            /** @description how many hosts may enrol with it */
             uses: number;
             /**
              * Format: date-time
-             * @description of one that waits for approval, as long after that
+             * @description if it waits for approval, as long after that
              */
             expires: string;
             /** @description each host waits until a person approves its request */
@@ -1846,7 +1846,7 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
-            /** @description how many hosts may enrol by it */
+            /** @description how many hosts may enrol with it */
             uses: number;
             /** @description how many did */
             used: number;
@@ -1864,32 +1864,32 @@ export interface components {
         /** @enum {string} */
         Role: "viewer" | "operator" | "admin";
         NewAccess: {
-            /** @description of the program, as the audit names it behind "token:"; several tokens may share it */
+            /** @description of the program, as the audit names it after "token:"; several tokens may share it */
             name: string;
             /** @description its SHA-256 in hexadecimal */
             secret: string;
             role: components["schemas"]["Role"];
-            /** @description the selector of the hosts for which the role holds; all unless given */
+            /** @description the selector of the hosts that the role covers. Default: all */
             hosts?: string;
             /**
              * Format: date-time
-             * @description within 366 days; of one that waits for approval, as long after that
+             * @description within 366 days; if it waits for approval, as long after that
              */
             expires: string;
         };
         Requests: {
             requests: components["schemas"]["Request"][];
         };
-        /** @description What somebody asked for that wants the approval of a second person. */
+        /** @description A request that needs the approval of a second person. */
         Request: {
-            /** @description of the content: another one has another */
+            /** @description of the content: it identifies the draft */
             id: string;
             /** @description as approve of fleet.yaml names it; enrol: a host that a token lets in when an admin approves it */
             what: string;
-            /** @description what is asked for, in the words of the command that does it, shortened where that is long */
+            /** @description the request as the command that does it, shortened if it is long */
             asks: string;
             state: components["schemas"]["RequestState"];
-            /** @description who asked, as the audit names them */
+            /** @description the requester, as the audit names them */
             who: string;
             method: string;
             /** @description with the query */
@@ -1900,7 +1900,7 @@ export interface components {
             asked: string;
             /**
              * Format: date-time
-             * @description it is not done afterwards
+             * @description it is not executed after this
              */
             expires: string;
             /** Format: date-time */
@@ -1911,20 +1911,20 @@ export interface components {
             alone?: boolean;
             /** @description what they said */
             why?: string;
-            /** @description why it was not done though it was approved */
+            /** @description why it was not done in spite of the approval */
             failure?: string;
-            /** @description what the operation answered to whom approved it */
+            /** @description the answer of the operation to the approver */
             answer?: Record<string, never>;
         };
         /**
-         * @description Nobody has decided (waiting); it is done now, or the controller ended while it did it, or a host has not come back yet (approved); it was done (done); it was approved, and could not be done (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
+         * @description Nobody has decided (waiting); it is being executed, or the controller ended meanwhile, or a host has not come back yet (approved); it was done (done); it was approved but failed (failed); somebody refused it, or withdrew it (refused); nobody decided in time (expired).
          * @enum {string}
          */
         RequestState: "waiting" | "approved" | "done" | "failed" | "refused" | "expired";
         Approval: {
             /** @description for the audit */
             why?: string;
-            /** @description on the controller's own socket, of what was asked there: nobody else is needed, and the audit says so */
+            /** @description on the controller's own socket, for requests made there: nobody else is needed, and the audit says so */
             alone?: boolean;
         };
         HostGone: {
@@ -1938,7 +1938,7 @@ export interface components {
             phase: string;
             /** @description from 0 */
             stage: number;
-            /** @description not for who sees some hosts alone */
+            /** @description not for callers who see only some hosts */
             reason?: string;
             /** Format: date-time */
             since: string;
@@ -1946,7 +1946,7 @@ export interface components {
         BansEvent: {
             /**
              * Format: int64
-             * @description the number up to which hosts are told of bans and allows
+             * @description the number up to which bans and exceptions are sent to hosts
              */
             seq: number;
         };
@@ -1963,30 +1963,30 @@ export interface components {
             since: string;
         };
         NewLink: {
-            /** @description the person, as the audit names them behind "user:" */
+            /** @description the person, as the audit names them after "user:" */
             user: string;
             /** @description its SHA-256 in hexadecimal */
             secret: string;
             role?: components["schemas"]["Role"];
-            /** @description the selector of the hosts for which the role holds; all unless given */
+            /** @description the selector of the hosts that the role covers. Default: all */
             hosts?: string;
             /**
              * Format: date-time
-             * @description within a day; of one that waits for approval, as long after that
+             * @description within a day; if it waits for approval, as long after that
              */
             expires: string;
         };
-        /** @description What a program sends to /login, as application/json, to begin the session of a person; it is answered by an Access. */
+        /** @description What a program sends to /login, as application/json, to begin the session of a person; the answer is an Access. */
         Login: {
-            /** @description what stands behind link= in it */
+            /** @description the value of link= in it */
             link: string;
-            /** @description the SHA-256, in hexadecimal, of the token by which the session asks */
+            /** @description the SHA-256, in hexadecimal, of the token of the session */
             secret: string;
         };
         Session: {
             /** @description as the audit names them */
             who: string;
-            /** @description all that they may */
+            /** @description all roles that they have */
             grants: components["schemas"]["Grant"][];
             /**
              * Format: date-time
@@ -1996,7 +1996,7 @@ export interface components {
         };
         Grant: {
             role: components["schemas"]["Role"];
-            /** @description the selector of the hosts for which it holds; all where there is none */
+            /** @description the selector of the hosts that it covers; all if there is none */
             hosts?: string;
         };
         Accesses: {
@@ -2012,7 +2012,7 @@ export interface components {
             /** @description as the audit names them */
             who: string;
             role?: components["schemas"]["Role"];
-            /** @description the selector of the hosts for which the role holds; without a role, access of fleet.yaml says what holds */
+            /** @description the selector of the hosts that the role covers; without a role, access of fleet.yaml decides */
             hosts?: string;
             /** Format: date-time */
             created: string;
@@ -2024,7 +2024,7 @@ export interface components {
             withdrawn?: string;
             /**
              * Format: date-time
-             * @description when somebody last asked by it, or up to an hour before that; of a link: never
+             * @description when it was last used, or up to an hour before that; for a link: never
              */
             used?: string;
         };
@@ -2050,18 +2050,18 @@ export interface components {
             entries: number;
             /** @description SEQ:HASH of the newest entry */
             head: string;
-            /** @description SEQ:HASH of the newest one of those that were taken elsewhere; none: all are here */
+            /** @description SEQ:HASH of the newest one that was moved elsewhere; none: all are here */
             floor?: string;
             whole: boolean;
             /**
              * Format: int64
-             * @description the number of the first entry with which something is wrong
+             * @description the number of the first damaged entry
              */
             "broken-at"?: number;
             /** @description what is wrong, the first hundred */
             findings: string[];
         };
-        /** @description What "sluice-controller audit export" writes as a line. */
+        /** @description A line of "sluice-controller audit export". */
         Entry: {
             /**
              * Format: int64
@@ -2107,25 +2107,25 @@ export interface components {
             /** @description for the audit */
             why?: string;
         };
-        /** @description What is to be banned, or let in. */
+        /** @description What to ban or to allow. */
         NewHoldings: {
             entries: components["schemas"]["NewHolding"][];
             /** @description a selector of those that it is for; none: all */
             hosts?: string;
             /**
              * Format: int64
-             * @description how long, where an entry does not say it; none: bans hold as long as fleet.yaml allows
+             * @description how long, for entries without a time; none: bans hold as long as fleet.yaml allows
              */
             "for-seconds"?: number;
-            /** @description where an entry has none */
+            /** @description for entries without one */
             reason?: string;
-            /** @description leave alone what holds already and ends later */
+            /** @description keep existing ones that end later */
             "keep-longer"?: boolean;
         };
         NewHolding: {
             /** @description an address, a prefix or a range */
             what: string;
-            /** @description of who is let in, as in a rule; none: all */
+            /** @description for an exception, as in a rule; none: all */
             service?: string;
             /** Format: int64 */
             "for-seconds"?: number;
@@ -2138,7 +2138,7 @@ export interface components {
              */
             seq: number;
             written: components["schemas"]["Holding"][];
-            /** @description how many were given twice, or hold already and end later */
+            /** @description how many were given twice, or already exist and end later */
             kept?: number;
             refused?: components["schemas"]["NotHeld"][];
         };
@@ -2146,7 +2146,7 @@ export interface components {
             what: string;
             why: string;
         };
-        /** @description A ban, or somebody who is let in. */
+        /** @description A ban or an exception. */
         Holding: {
             /** @description the same for the same address, service and hosts */
             id: string;
@@ -2181,11 +2181,11 @@ export interface components {
             hosts: components["schemas"]["HostStanding"][];
         };
         Lift: {
-            /** @description addresses, prefixes and ranges; what lies within one is lifted */
+            /** @description addresses, prefixes and ranges; what is inside one is lifted */
             what: string[];
-            /** @description of who was let in, as it was said; none: of any */
+            /** @description of the exception, as it was given; none: of any */
             service?: string;
-            /** @description those of this selector alone, as it was said; none: of any */
+            /** @description only those of this selector, as it was given; none: of any */
             hosts?: string;
             reason?: string;
         };
@@ -2196,7 +2196,7 @@ export interface components {
              */
             seq: number;
             lifted: components["schemas"]["Holding"][];
-            /** @description within what there was nothing */
+            /** @description with nothing inside */
             "not-there"?: string[];
         };
         Standing: {
@@ -2211,7 +2211,7 @@ export interface components {
             reason?: string;
             /**
              * Format: date-time
-             * @description when the kernel was read last and had them
+             * @description when the kernel was last read and had them
              */
             proved?: string;
             refused?: components["schemas"]["NotLive"][];
@@ -2221,7 +2221,7 @@ export interface components {
             why: string;
         };
         /**
-         * @description The kernel of the host has it and asks it (proved); the host would not take it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); nobody hears it, and it gets it when it is back (offline); its program is older than bans of a fleet (unable).
+         * @description The kernel of the host has it and enforces it (proved); the host did not accept it (refused); it has it, and does not enforce any (waiting); it has not answered yet (pending); it is not connected, and gets it when it is back (offline); its program is older than bans of a fleet (unable).
          * @enum {string}
          */
         LiveState: "proved" | "refused" | "waiting" | "pending" | "offline" | "unable";
@@ -2236,7 +2236,7 @@ export interface components {
                 "application/json": components["schemas"]["Request"];
             };
         };
-        /** @description Why not. It is text where a URL or a header is too long to be read (431). */
+        /** @description Why not. It is plain text if a URL or a header is too long (431). */
         Failed: {
             headers: {
                 [name: string]: unknown;
@@ -2248,7 +2248,7 @@ export interface components {
         };
     };
     parameters: {
-        /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+        /** @description The path of an operation of the agent's interface (agent-api.yaml), with plain slashes, such as v1/namespaces/-/status. Only operations that read are possible, as far as the host's agent.yaml permits. */
         AgentPath: string;
     };
     requestBodies: never;
@@ -2282,7 +2282,7 @@ export interface operations {
     hosts: {
         parameters: {
             query?: {
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 selector?: string;
             };
             header?: never;
@@ -2380,15 +2380,15 @@ export interface operations {
     log: {
         parameters: {
             query?: {
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 hosts?: string;
                 /** @description An address, a prefix or a range. */
                 source?: string;
-                /** @description A code of ISO 3166-1. */
+                /** @description An ISO 3166-1 code. */
                 country?: string;
                 /** @description FILE:LINE, or LINE of any file. */
                 line?: string;
-                /** @description A service of the policy that runs on a host. */
+                /** @description A service of the running policy of a host. */
                 service?: string;
             };
             header?: never;
@@ -2397,7 +2397,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description An event each. Its data is {host, logged}, with Logged of the agent's interface; {skipped}, how many were left out since that was said last; or {host, failure}, why a host tells of none. */
+            /** @description One event each. Its data is {host, logged}, with Logged of the agent's interface; {skipped}, how many were left out since the last such event; or {host, failure}, why a host sends none. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2413,7 +2413,7 @@ export interface operations {
     findings: {
         parameters: {
             query?: {
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 hosts?: string;
             };
             header?: never;
@@ -2422,7 +2422,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The worst ones first, 1,000 at most. */
+            /** @description The worst first, at most 1,000. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2438,9 +2438,9 @@ export interface operations {
     samples: {
         parameters: {
             query?: {
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 hosts?: string;
-                /** @description Those that ended behind it; all that are kept unless given. */
+                /** @description Those that ended after this time. Default: all that are kept. */
                 since?: string;
             };
             header?: never;
@@ -2449,7 +2449,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The oldest one first. Of the last one or two some hosts may not have told yet. */
+            /** @description The oldest first. Some hosts may not have reported the last one or two yet. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2473,7 +2473,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It was told. */
+            /** @description It was sent. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2490,14 +2490,14 @@ export interface operations {
             header?: never;
             path: {
                 host: string;
-                /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+                /** @description The path of an operation of the agent's interface (agent-api.yaml), with plain slashes, such as v1/namespaces/-/status. Only operations that read are possible, as far as the host's agent.yaml permits. */
                 path: components["parameters"]["AgentPath"];
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description What the agent answers, or why it was not asked (see Failure of both documents). */
+            /** @description The answer of the agent, or why it got no request (see Failure in both documents). */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2516,7 +2516,7 @@ export interface operations {
             header?: never;
             path: {
                 host: string;
-                /** @description That of an operation of the agent's interface (agent-api.yaml), slashes as they are, such as v1/namespaces/-/status. A fleet may ask for those that only read, as far as the host's agent.yaml lets it. */
+                /** @description The path of an operation of the agent's interface (agent-api.yaml), with plain slashes, such as v1/namespaces/-/status. Only operations that read are possible, as far as the host's agent.yaml permits. */
                 path: components["parameters"]["AgentPath"];
             };
             cookie?: never;
@@ -2527,7 +2527,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What the agent answers, or why it was not asked (see Failure of both documents). */
+            /** @description The answer of the agent, or why it got no request (see Failure in both documents). */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -2555,7 +2555,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What it is told, and whether it was told so before. */
+            /** @description The order, and whether it was sent before. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2572,13 +2572,13 @@ export interface operations {
     guests: {
         parameters: {
             query?: {
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 selector?: string;
                 /** @description Those on this host. */
                 host?: string;
-                /** @description Those whose ids come behind this one. */
+                /** @description Those whose ids come after this one. */
                 after?: string;
-                /** @description How many at most; 1000 unless given */
+                /** @description How many at most. Default, also for 0: 1000. */
                 limit?: number;
             };
             header?: never;
@@ -2665,7 +2665,7 @@ export interface operations {
         requestBody?: never;
         responses: {
             202: components["responses"]["Waits"];
-            /** @description It is in no set any more */
+            /** @description It is no longer in any set, and its host is notified. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2712,7 +2712,7 @@ export interface operations {
         };
         responses: {
             202: components["responses"]["Waits"];
-            /** @description It is good from now on. */
+            /** @description It is valid from now on. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2734,7 +2734,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is good no more. */
+            /** @description It is no longer valid. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2754,7 +2754,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Those that are good, or were in the last month. */
+            /** @description Those that are valid, or were in the last month. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2780,7 +2780,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What was given. */
+            /** @description The token. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2803,7 +2803,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Who asks. */
+            /** @description The caller. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2849,7 +2849,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What was given. */
+            /** @description The token. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2874,7 +2874,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is good no more. */
+            /** @description It is no longer valid. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2888,7 +2888,7 @@ export interface operations {
     requests: {
         parameters: {
             query?: {
-                /** @description those too that wait no more */
+                /** @description also those that no longer wait */
                 all?: boolean;
             };
             header?: never;
@@ -2949,7 +2949,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What came of it. */
+            /** @description The result. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3015,9 +3015,9 @@ export interface operations {
     audit: {
         parameters: {
             query?: {
-                /** @description those behind this number; the newest ones unless given */
+                /** @description those after this number. Default: the newest ones */
                 after?: number;
-                /** @description how many at most; 50 unless given */
+                /** @description how many at most. Default, also for 0: 50 */
                 limit?: number;
             };
             header?: never;
@@ -3102,7 +3102,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What the list is now. */
+            /** @description The current list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3153,7 +3153,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What the list is now. */
+            /** @description The current list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3170,7 +3170,7 @@ export interface operations {
     notices: {
         parameters: {
             query?: {
-                /** @description Also what has ended, of the last 30 days. */
+                /** @description Also those that ended within the last 30 days. */
                 ended?: boolean;
             };
             header?: never;
@@ -3201,7 +3201,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What each has said. */
+            /** @description The answer of each. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3296,7 +3296,7 @@ export interface operations {
     rollouts: {
         parameters: {
             query?: {
-                /** @description How many at most; a hundred unless given */
+                /** @description How many at most. Default, also for 0: a hundred. */
                 limit?: number;
             };
             header?: never;
@@ -3305,7 +3305,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description So many of them. */
+            /** @description These roll-outs. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3375,11 +3375,11 @@ export interface operations {
     bans: {
         parameters: {
             query?: {
-                /** @description Those that lie within an address, a prefix or a range. */
+                /** @description Those inside an address, a prefix or a range. */
                 what?: string;
-                /** @description Those behind this ID. */
+                /** @description Those after this ID. */
                 after?: string;
-                /** @description How many at most; a thousand unless given */
+                /** @description How many at most. Default, also for 0: a thousand. */
                 limit?: number;
             };
             header?: never;
@@ -3388,7 +3388,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description So many of them, by ID. */
+            /** @description They, by ID. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3414,7 +3414,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What is in the database, and hosts are told of now; and what may not be. */
+            /** @description What is in the database and is being sent to hosts, and what was refused. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3482,11 +3482,11 @@ export interface operations {
     allows: {
         parameters: {
             query?: {
-                /** @description Those that lie within an address, a prefix or a range. */
+                /** @description Those inside an address, a prefix or a range. */
                 what?: string;
-                /** @description Those behind this ID. */
+                /** @description Those after this ID. */
                 after?: string;
-                /** @description How many at most; a thousand unless given */
+                /** @description How many at most. Default, also for 0: a thousand. */
                 limit?: number;
             };
             header?: never;
@@ -3495,7 +3495,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description So many of them, by ID. */
+            /** @description They, by ID. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3521,7 +3521,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What is in the database, and hosts are told of now; and what may not be. */
+            /** @description What is in the database and is being sent to hosts, and what was refused. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3589,9 +3589,9 @@ export interface operations {
     living: {
         parameters: {
             query?: {
-                /** @description The number, as ban, unban, allow and disallow give it. */
+                /** @description The number, as ban, unban, allow and disallow return it. */
                 seq?: number;
-                /** @description Those whose labels it matches; all unless given. */
+                /** @description Those whose labels it matches. Default: all. */
                 hosts?: string;
             };
             header?: never;
@@ -3648,7 +3648,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What was found; none where it is fine. */
+            /** @description The findings; none if it is fine. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3696,7 +3696,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All, for who sees all hosts; else the caller's own. */
+            /** @description All, for callers who see all hosts; otherwise the caller's own. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3722,7 +3722,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The draft, or the one of the same content that there was. */
+            /** @description The draft, or an existing one with the same content. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3770,7 +3770,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is gone. */
+            /** @description It is deleted. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -3823,7 +3823,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description For each country, and by class. To who takes application/x-ndjson or text/event-stream: lines of PolicyProgress, of which the last one has the result or the error. */
+            /** @description For each country, and by class. With Accept: application/x-ndjson or text/event-stream: lines of PolicyProgress, of which the last one has the result or the error. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3850,7 +3850,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description A row a source, and a column a service of a class, or lines as of map. */
+            /** @description A row for each source and a column for each service of a class, or lines as for map. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3877,7 +3877,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What sluice explain --json says for one host of each class, or lines as of map. */
+            /** @description What sluice explain --json prints for one host of each class, or lines as for map. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3904,7 +3904,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What sluice query --json says for one host of each class, or lines as of map. */
+            /** @description What sluice query --json prints for one host of each class, or lines as for map. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3922,7 +3922,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Go on behind this one, where it is kept. */
+                /** @description Continue after this one, if it is kept. */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -3930,7 +3930,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events, until the caller may read no more, or goes. */
+            /** @description Server-sent events, until the caller may no longer read, or disconnects. */
             200: {
                 headers: {
                     [name: string]: unknown;
