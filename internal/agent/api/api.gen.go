@@ -255,7 +255,7 @@ type BanRequest struct {
 	// For seconds, for those without a time of their own. Default: until they are lifted
 	For float64 `json:"for,omitempty"`
 
-	// Force also who is logged in over ssh
+	// Force also who is logged in over ssh, and large parts of the internet
 	Force bool `json:"force,omitempty"`
 
 	// KeepLonger keep an existing ban that holds longer
@@ -726,7 +726,7 @@ type RefreshRequest struct {
 	// Countries also load the country data in use, and without sets no lists
 	Countries bool `json:"countries,omitempty"`
 
-	// DryRun show what would change
+	// DryRun show what would change, and change nothing
 	DryRun bool `json:"dry-run,omitempty"`
 
 	// Force accept lists of any size

@@ -1185,7 +1185,7 @@ export interface components {
              * @description seconds, for those without a time of their own. Default: until they are lifted
              */
             for?: number;
-            /** @description also who is logged in over ssh */
+            /** @description also who is logged in over ssh, and large parts of the internet */
             force?: boolean;
             /** @description keep an existing ban that holds longer */
             "keep-longer"?: boolean;
@@ -1473,7 +1473,7 @@ export interface components {
             sets?: string[];
             /** @description also load the country data in use, and without sets no lists */
             countries?: boolean;
-            /** @description show what would change */
+            /** @description show what would change, and change nothing */
             "dry-run"?: boolean;
             /** @description even if live connections are cut or somebody is locked out */
             "allow-cut"?: boolean;
@@ -1901,7 +1901,7 @@ export interface components {
             family: string;
             table: string;
             chain: string;
-            /** @description of nf_tables; without it */
+            /** @description of nf_tables; without it, it is the policy of the chain */
             handle?: number;
             /** @description in its chain, of iptables; without it, it is the policy of the chain */
             number?: number;
