@@ -45,35 +45,62 @@ func (h *Host) guards(ctx context.Context) (func(list ...apply.Exception) ([]exp
 	}, nil
 }
 
-// forbidden says of exceptions, by their place in the list, which line of the host's guard each
-// would break. A line that the policy breaks without them forbids none.
-func (h *Host) forbidden(ctx context.Context, list []apply.Exception) (map[int]string, error) {
+// broken are the lines of the host's guard that fail and that what runs keeps.
+func (h *Host) broken(ctx context.Context, failing []expect.Result) ([]expect.Result, error) {
+	if len(failing) == 0 {
+		return nil, nil
+	}
 	judge, err := h.guards(ctx)
-	if judge == nil || err != nil || len(list) == 0 {
+	if judge == nil || err != nil {
+		return nil, err
+	}
+	before, err := judge()
+	return without(failing, before), err
+}
+
+// without are the lines of the guard that fail, but for those that failed before.
+func without(failing, before []expect.Result) []expect.Result {
+	return slices.DeleteFunc(slices.Clone(failing), func(r expect.Result) bool {
+		return slices.ContainsFunc(before, func(b expect.Result) bool { return b.Expectation.Pos == r.Expectation.Pos })
+	})
+}
+
+// breaks says which line of the host's guard exceptions would break together, "" for none; it is nil
+// where there is no guard. A line that the policy breaks without them forbids none.
+func (h *Host) breaks(ctx context.Context) (func(list ...apply.Exception) (string, error), error) {
+	judge, err := h.guards(ctx)
+	if judge == nil || err != nil {
 		return nil, err
 	}
 	before, err := judge()
 	if err != nil {
 		return nil, err
 	}
-	broken := func(list ...apply.Exception) (string, error) {
+	return func(list ...apply.Exception) (string, error) {
 		after, err := judge(list...)
-		if err != nil {
+		if after = without(after, before); err != nil || len(after) == 0 {
 			return "", err
 		}
-		for _, r := range after {
-			if !slices.ContainsFunc(before, func(b expect.Result) bool { return b.Expectation.Pos == r.Expectation.Pos }) {
-				return fmt.Sprintf("%s: this expectation would fail: %s", r.Expectation.Pos, r.Expectation.Text), nil
-			}
-		}
-		return "", nil
+		return fmt.Sprintf("%s: this expectation would fail: %s", after[0].Expectation.Pos, after[0].Expectation.Text), nil
+	}, nil
+}
+
+// forbidden says of exceptions, by their place in the list, which line of the host's guard each
+// would break.
+func (h *Host) forbidden(ctx context.Context, list []apply.Exception) (map[int]string, error) {
+	if len(list) == 0 {
+		return nil, nil
 	}
-	if why, err := broken(list...); why == "" || err != nil {
+	breaks, err := h.breaks(ctx)
+	if breaks == nil || err != nil {
+		return nil, err
+	}
+	if why, err := breaks(list...); why == "" || err != nil {
 		return nil, err
 	}
 	out := map[int]string{}
 	for i, e := range list {
-		why, err := broken(e)
+		why, err := breaks(e)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +111,7 @@ func (h *Host) forbidden(ctx context.Context, list []apply.Exception) (map[int]s
 	return out, nil
 }
 
-// ForbiddenError says that the host's guard forbids an exception.
+// ForbiddenError says that the host's guard forbids an exception, or what is added to a set.
 type ForbiddenError struct{ Why string }
 
 func (e *ForbiddenError) Error() string { return "the guard of this host forbids it: " + e.Why }

@@ -42,11 +42,13 @@ func NewHost(state, namespace, version string) (*Host, error) {
 	}
 	all := Backends()
 	by, session := apply.Me()
-	return &Host{State: state, Guard: GuardFile(namespace), Host: &apply.Host{
+	h := &Host{State: state, Guard: GuardFile(namespace), Host: &apply.Host{
 		Dir: dir, Namespace: namespace, Backend: all[0], Others: all[1:],
 		Version: version, By: by, Session: session,
 		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },
-	}}, nil
+	}}
+	h.Reaching = (&reaching{host: h}).now
+	return h, nil
 }
 
 // sources is where a policy of this host takes its names from.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -325,6 +326,9 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	unguarded, err := r.sources.unguarded(ctx, guard, resolved, built.Expected)
 	if err != nil {
 		return nil, err
+	}
+	if broken, err := r.host.broken(ctx, unguarded); err != nil || len(broken) > 0 {
+		return nil, cmp.Or(err, error(&GuardError{r.host.Guard, broken}))
 	}
 	for _, u := range slices.Concat(unguarded, failing) {
 		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())

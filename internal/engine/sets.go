@@ -132,6 +132,16 @@ func (h *Host) AddToSet(ctx context.Context, in SetEdit) (*SetEdited, error) {
 	if n := len(apply.InSets(next)); n > mostAdded {
 		return nil, fmt.Errorf("commands would have added %s entries to living sets, of at most %s", english.Grouped(n), english.Grouped(mostAdded))
 	}
+	breaks, err := h.breaks(ctx)
+	if err == nil && breaks != nil {
+		var why string
+		if why, err = breaks(out.Entries...); why != "" {
+			err = &ForbiddenError{why}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	return h.setEdited(ctx, running, hold, next, in, out)
 }
 

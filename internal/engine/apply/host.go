@@ -53,7 +53,9 @@ type Host struct {
 	// Capabilities asks what the kernel can do for a backend; needed where a generation is
 	// lowered anew, without interfaces that are not there. May be nil.
 	Capabilities func(context.Context, backend.Backend) backend.Capabilities
-	Now          func() time.Time // nil: time.Now
+	// Reaching is whom the guard of the host says that no ban may block; nil: nobody.
+	Reaching func() ([]Reaching, error)
+	Now      func() time.Time // nil: time.Now
 
 	// at is called with the name of every point between two effects; tests
 	// kill the process there.

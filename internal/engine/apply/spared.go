@@ -22,6 +22,13 @@ type spared struct {
 	peers []host.SSHClient // who is logged in over ssh, or may be, unless it is forced
 	asker netip.Addr       // of them, who calls
 	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
+	guard []Reaching
+}
+
+// Reaching is addresses that a line of the host's guard names: By is its place and text.
+type Reaching struct {
+	By        string
+	Addresses addrset.Set
 }
 
 // A range as wide as a prefix of these lengths is a large part of the internet.
@@ -37,6 +44,11 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		return nil, err
 	}
 	out := &spared{never: c.Never(), own: own, force: force}
+	if s.Reaching != nil {
+		if out.guard, err = s.Reaching(); err != nil {
+			return nil, fmt.Errorf("whom the guard of this host says that no ban may block: %w", err)
+		}
+	}
 	if force {
 		return out, nil
 	}
@@ -120,7 +132,13 @@ func (s *spared) why(b bans.Ban) error {
 		return errors.New("it is this host's own address")
 	case s.never.ContainsSet(all):
 		return errors.New("it is never banned: " + s.reason(all))
-	case s.force:
+	}
+	for _, g := range s.guard {
+		if g.Addresses.Overlaps(all) {
+			return fmt.Errorf("the guard of this host forbids it: %s", g.By)
+		}
+	}
+	if s.force {
 		return nil
 	}
 	for _, p := range s.peers {
