@@ -343,7 +343,7 @@ type Counter = apply.Counter
 // CountriesUpdated The country data in use now.
 type CountriesUpdated = geo.UpdateResult
 
-// Decider Who decided: a line of a policy, or what always holds.
+// Decider What decided: a line of a policy, or a built-in rule.
 type Decider = query.Decider
 
 // DeletedEntries defines model for DeletedEntries.

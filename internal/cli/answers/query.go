@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/program"
@@ -106,7 +107,7 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		case len(verdicts) > 1:
 			what = "none is dropped"
 		}
-		_, err := fmt.Fprintf(w, "of all %s %s\n", asked, command.Paint(w, "1", what))
+		_, err := fmt.Fprintf(w, "of all %s, %s\n", asked, command.Paint(w, "1", what))
 		return err
 	}
 	rest, collapsed := map[query.Decider]int{}, map[query.Decider]bool{}
@@ -128,7 +129,7 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		a := &answers[i]
 		if n := rest[a.By]; n > shownDefaults {
 			fmt.Fprintf(w, "%s on %s is %s, by %s %s\n", command.Paint(w, "1", "everything else"), a.Hook,
-				command.Paint(w, verdictColours[a.Verdict], a.Verdict), a.By, command.Paint(w, "2", fmt.Sprintf("(%d classes, --dropped or --allowed shows them)", n)))
+				command.Paint(w, verdictColours[a.Verdict], a.Verdict), a.By, command.Paint(w, "2", fmt.Sprintf("(%d classes, which %s shows)", n, choice(a.Verdict == "allowed", "--allowed", "--dropped"))))
 			collapsed[a.By] = true
 			delete(rest, a.By)
 		}
@@ -152,33 +153,29 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 
 // deciders names the line, and those that decide on some of the packets instead.
 func deciders(a *query.Answer) string {
-	text := a.By.Phrase()
-	if len(a.Also) == 0 {
-		return text
-	}
 	var lines, others []string
-	always := false
+	builtIn := false
 	for _, d := range a.Also {
 		switch {
 		case d.Line == 0:
-			always = true
-		case d.File == a.By.File:
-			lines = append(lines, strconv.Itoa(d.Line))
-		default:
+			builtIn = true
+		case d.File != a.By.File:
 			others = append(others, d.String())
+		case d.Line != a.By.Line:
+			lines = append(lines, strconv.Itoa(d.Line))
 		}
 	}
 	if len(lines) > 0 {
-		word := "line "
-		if len(lines) > 1 {
-			word = "lines "
-		}
-		others = append([]string{word + strings.Join(lines, ", ")}, others...)
+		others = append([]string{choice(len(lines) == 1, "line ", "lines ") + english.List(lines)}, others...)
 	}
-	if always {
-		others = append(others, "what always holds")
+	if builtIn {
+		others = append(others, "a built-in rule")
 	}
-	return text + ", some by " + strings.Join(others, " and ")
+	text := a.By.Phrase()
+	if len(others) > 0 {
+		text += " (partly by " + strings.Join(others, ", and by ") + ")"
+	}
+	return text
 }
 
 // shownDefaults is up to how many classes of a default are told apart where

@@ -641,7 +641,7 @@ type FleetReachLine struct {
 	// Line none: no line decides
 	Line int `json:"line,omitempty,omitzero"`
 
-	// Rule the line as written, or what always holds
+	// Rule the line as it is written, or the built-in rule
 	Rule string `json:"rule"`
 }
 

@@ -34,7 +34,7 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 	yes := slices.Contains(v.Names, "yes")
 	switch {
 	case name == "gate" && yes:
-		say("as long as %s lets it through", w.limits[string(v.Field)])
+		say("within %s", w.limits[string(v.Field)])
 	case name == "gate":
 		c.limited = true
 		say("over %s", w.limits[string(v.Field)])

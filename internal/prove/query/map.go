@@ -159,7 +159,7 @@ func classes(in, of []bool) (out []int) {
 	return out
 }
 
-// Line is a line of a policy that decides, or what always holds.
+// Line is a line of a policy that decides, or a built-in rule.
 type Line struct {
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"` // 0: no line does

@@ -133,7 +133,7 @@ func shortened(words []string) []string {
 }
 
 // Many says whether a sentence about the services is in the plural.
-func (t *Traffic) Many() bool { return len(t.Services) > 1 }
+func (t *Traffic) Many() bool { return len(shortened(t.Services)) > 1 }
 
 // Place is where the packets come from and go to: "from office (256 IPv4
 // addresses) in wan".
@@ -168,15 +168,15 @@ func (e Example) String() string {
 	return from + " to " + to
 }
 
-// Decider is who decided: a line of a policy, or what always holds.
+// Decider is what decided: a line of a policy, or a built-in rule.
 type Decider struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	Text   string `json:"text"` // the line as it stands, or what always holds
+	Text   string `json:"text"` // the line as it is written, or the built-in rule
 }
 
-// String is the place of a line, or what always holds.
+// String is the place of a line, or the built-in rule.
 func (d Decider) String() string {
 	if d.Line == 0 {
 		return d.Text
@@ -200,9 +200,9 @@ func deciderOf(o *reach.Outcome, policed bool, hook string) Decider {
 	case origin.Line != 0:
 		return Decider{origin.File, origin.Line, origin.Column, origin.Text}
 	case origin.Text != "":
-		return Decider{Text: "what holds where nothing is written: " + origin.Text}
+		return Decider{Text: "a built-in rule: " + origin.Text}
 	case o.Rule != nil && o.Rule.Comment != "":
-		return Decider{Text: "what always holds: " + o.Rule.Comment}
+		return Decider{Text: "a built-in rule: " + o.Rule.Comment}
 	case !policed:
 		return Decider{Text: notPoliced + hook}
 	}

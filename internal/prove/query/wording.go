@@ -28,7 +28,7 @@ func (w *wording) nameLimits(p *program.Program) {
 		w.bounds[text] = bound(*g.action)
 		w.limits["gate:"+text] = "the limit of " + w.bounds[text]
 		if o := g.rule.Origin; o.Line != 0 {
-			w.limits["gate:"+text] += " in " + Decider{File: o.File, Line: o.Line}.String()
+			w.limits["gate:"+text] += " at " + Decider{File: o.File, Line: o.Line}.String()
 		}
 	}
 	for i := range p.Sets {

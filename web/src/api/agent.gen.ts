@@ -2702,13 +2702,13 @@ export interface components {
             /** @description rewriting, limits, logs */
             how?: string[];
         };
-        /** @description Who decided: a line of a policy, or what always holds. */
+        /** @description What decided: a line of a policy, or a built-in rule. */
         Decider: {
             file?: string;
             /** @description missing: no line did */
             line?: number;
             column?: number;
-            /** @description the line as written, or what always holds */
+            /** @description the line as it is written, or the built-in rule */
             text: string;
         };
         /** @description From which countries connections may begin. This is the meaning of the policy for every packet, as the country data place its source. */
@@ -2772,7 +2772,7 @@ export interface components {
             file?: string;
             /** @description missing: no line decides */
             line?: number;
-            /** @description the line as written, or what always holds */
+            /** @description the line as it is written, or the built-in rule */
             rule: string;
         };
         /** @description Who can reach what, a row for each source and a column for each target, each source by the interfaces that lead to it. At most 60 sets and zones of the policy and 60 targets; notes say how many are left out. */

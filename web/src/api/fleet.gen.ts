@@ -1330,7 +1330,7 @@ export interface components {
             file?: string;
             line?: number;
             column?: number;
-            /** @description the line as written, or what always holds */
+            /** @description the line as it is written, or the built-in rule */
             text: string;
         };
         NewDraft: {
@@ -1469,7 +1469,7 @@ export interface components {
             file?: string;
             /** @description none: no line decides */
             line?: number;
-            /** @description the line as written, or what always holds */
+            /** @description the line as it is written, or the built-in rule */
             rule: string;
         };
         FleetMapClass: {
