@@ -125,7 +125,7 @@ kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNE
 FIGURES = internal/lab/kernelbench/testdata/figures.json
 NEWEST = internal/lab/kernelbench/testdata/newest.json
 
-figures: ## the tables of docs/internals/benchmarks.md measured anew, in instructions; KERNEL=6.12 or newest
+figures: ## the tables of docs/internals/benchmarks.md measured again, in instructions; KERNEL=6.12 or newest
 	$(if $(filter newest,$(KERNEL)),,$(MAKE) kernels KERNEL=6.12 TABLE=1 SECTIONS=lists,layouts,examples RECORD=$(FIGURES))
 	$(if $(filter 6.12,$(KERNEL)),,$(MAKE) kernels KERNEL=newest TABLE=1 SECTIONS=examples RECORD=$(NEWEST))
 	scripts/generate

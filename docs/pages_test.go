@@ -1,4 +1,4 @@
-// Package docs holds the manual to what it says: each command of each page runs as it stands there.
+// Package docs holds the manual to what it says: each command of each page runs as it is there.
 //
 // A page is a script. Blocks of these kinds are read, from the first to the last:
 //
@@ -9,7 +9,7 @@
 //	                      and alone in a line for any lines
 //	<!-- setup … -->      run like sh, and not shown: what the reader has and a new host lacks
 //	<!-- exits N -->      the next block ends with this status, and not with 0
-//	<!-- run by FILE -->  the lines of the next block stand in this file of the repository, which runs them
+//	<!-- run by FILE -->  the lines of the next block are in this file of the repository, which runs them
 //
 // Pages that make generate writes have no such blocks of their own. The tests need root; they are
 // `make test-long PART=docs`.

@@ -14,7 +14,7 @@ var packers = sync.Pool{New: func() any {
 	return z
 }}
 
-// Packed compresses what next answers in JSON, for who takes that: ten thousand hosts are
+// Packed compresses what next answers in JSON, for whoever takes that: ten thousand hosts are
 // more than a megabyte. Streams, and what others compressed, it leaves alone.
 func Packed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

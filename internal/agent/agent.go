@@ -1,4 +1,4 @@
-// Package agent is the resident half of Sluice: it brings in what the host becomes at
+// Package agent is the resident half of Sluice: it applies what the host becomes at
 // once, and does what the commands ask for by its socket (package api). Callers: cli.
 //
 // It owns nothing: the state and its lock are those of the commands, which work beside it
@@ -35,8 +35,8 @@ type Site struct {
 	Here string // the flags that lead a command to it
 	// Command is the program with these flags; it does what takes long (package work).
 	Command []string
-	Told    func(*apply.Synced) // what was brought in
-	// Restores says that what others change is put back, and Alerts tells of it; one may be
+	Told    func(*apply.Synced) // what was applied
+	// Restores says that what others change is put back, and Alerts reports it; one may be
 	// that of several.
 	Restores bool
 	Alerts   *alert.Sender
@@ -197,8 +197,8 @@ func listen(path string) (l net.Listener, free func(), err error) {
 	return nil, nil, fmt.Errorf("listen on the socket: %w", err)
 }
 
-// open lets everybody connect: each request is judged by who sends it. What another has put
-// in the place of the socket keeps its mode.
+// open lets everybody connect: each request is judged by whoever sends it. What another has put
+// in place of the socket keeps its mode.
 func open(path string) error {
 	at, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *server) Drops(w http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	in, err := sent[engine.DropChoice](q)
 	answer := q.answer(w, q.Request)
-	if err == nil && in.Trace && q.may(q.peer) < change { // a table stands in the ruleset meanwhile
+	if err == nil && in.Trace && q.may(q.peer) < change { // a table is in the ruleset meanwhile
 		err = noChange()
 	}
 	var end func()

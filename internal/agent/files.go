@@ -17,7 +17,7 @@ const policies = "/etc/sluice"
 var namesFiles = map[string]bool{"apply": true, "plan": true, "check": true, "diff": true, "map": true, "reach": true}
 
 // theirRoot is the root folder of the caller's process. What is found behind it is what he
-// would find, whatever is mounted there and becomes of him.
+// would find, whatever is mounted there and happens to him.
 func (q *request) theirRoot() (*os.File, error) {
 	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", q.peer.PID), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil && !q.peer.There() { // it may be that of who has his number by now
@@ -63,7 +63,7 @@ func (q *request) asBuilt(b api.Building) error {
 	return nil
 }
 
-// ofFiles refuses to apply what stands in no file: whoever else may change the firewall
+// ofFiles refuses to apply what is in no file: whoever else may change the firewall
 // chooses among policies that root wrote.
 func (q *request) ofFiles(p api.PolicyFile) error {
 	if q.peer.UID != 0 && len(p.Texts) > 0 {

@@ -24,7 +24,7 @@ func TestOtherProcess(t *testing.T) {
 	}
 }
 
-// Neither is who that process is taken for who asks.
+// Neither is who that process is taken for whoever asks.
 func TestOtherCaller(t *testing.T) {
 	t.Setenv("SUDO_USER", "alice")
 	child := exec.Command("sleep", "600") // its environment is as it was begun
@@ -38,7 +38,7 @@ func TestOtherCaller(t *testing.T) {
 	}
 }
 
-// What is put in the place of the socket keeps its mode.
+// What is put in place of the socket keeps its mode.
 func TestSocketReplaced(t *testing.T) {
 	file, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "s")
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {

@@ -143,7 +143,7 @@ func (s *space) found(findings []apply.Finding) {
 }
 
 // fleetEngine is the engine as a fleet has it do its work: by a process for each change, as
-// who asks by the socket has it.
+// whoever asks by the socket has it.
 type fleetEngine struct {
 	*space
 	judged *engine.Subject // by which bans were judged last; of the goroutine inside of the namespace
@@ -234,7 +234,7 @@ func (e *fleetEngine) Rollback(ctx context.Context) error {
 	return err
 }
 
-// Restore is what a command does of that name, for who asks by the fleet.
+// Restore is what a command does of that name, for whoever asks by the fleet.
 func (e *fleetEngine) Restore(ctx context.Context, by string) error {
 	author := byFleet
 	if err := author.Because("by " + by); err != nil {

@@ -81,7 +81,7 @@ type readers struct {
 
 	mutex sync.Mutex
 	of    map[uint32]int // by user
-	all   int            // but for root's and the fleet's
+	all   int            // except for root's and the fleet's
 }
 
 // take is a place among them, unless there are too many.
@@ -116,7 +116,7 @@ func (r *readers) take(user uint32) (free func(), err error) {
 	}, nil
 }
 
-// stream begins what is told here as it comes, a line at a time, by who has a place among
+// stream begins what is told here as it comes, a line at a time, by whoever has a place among
 // those who read. What has no end is given in lines alone; that it is read is said at once.
 func (q *request) stream(answer *api.Answer, endless bool) (end func(), err error) {
 	if endless && !api.WantsLines(q.Request) {
@@ -136,7 +136,7 @@ func (q *request) stream(answer *api.Answer, endless bool) (end func(), err erro
 	return func() { free(); quieten() }, nil
 }
 
-// WatchEntries tells what becomes of entries of the connection table, as Log does.
+// WatchEntries tells what happens to entries of the connection table, as Log does.
 func (s *server) WatchEntries(w http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	in, err := sent[engine.EntryWatch](q)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	scrapeStands = time.Second      // an answer to who asks for metrics
+	scrapeStands = time.Second      // an answer to whoever asks for metrics
 	scrapeTime   = 10 * time.Second // at most, for one, and for its reader
 )
 

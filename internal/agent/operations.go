@@ -175,7 +175,7 @@ func ranged(text string) (addrset.Range, error) {
 	return r, nil
 }
 
-// Sync brings in what the host is.
+// Sync applies what the host is.
 func (s *server) Sync(_ http.ResponseWriter, r *http.Request, _ string) {
 	changed(of(r), func(ctx context.Context, wall firewall) (*apply.Synced, error) { return wall.Sync(ctx) })
 }
@@ -425,7 +425,7 @@ func workedWith[T any](q *request, operation string, refuse func(*request, T) er
 	q.worked(operation, in)
 }
 
-// seen answers with what is written down, for which nobody waits.
+// seen answers with what is recorded, for which nobody waits.
 func seen[T any](q *request, read func(firewall) (T, error)) {
 	answer := q.answer(q.w, q.Request)
 	var out T

@@ -23,7 +23,7 @@ const (
 	refusalsTime = time.Minute
 )
 
-// refusals tells of what was refused. Each user has lines of his own, so that nobody hides
+// refusals reports what was refused. Each user has lines of his own, so that nobody hides
 // what another tries.
 type refusals struct {
 	tell  func(event, text string, fields map[string]string) // nil: nobody listens
@@ -42,7 +42,7 @@ type refusal struct {
 	why       string
 }
 
-// add tells of one, or counts it.
+// add reports one, or counts it.
 func (r *refusals) add(p *peer.Peer, of refusal) {
 	if r.tell == nil || !r.counted(p.UID) {
 		return

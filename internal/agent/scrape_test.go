@@ -119,7 +119,7 @@ func TestScrapeOnce(t *testing.T) {
 	}
 	a.scraper.read = time.Now().Add(-scrapeStands)
 	if three := a.scraper.scrape(); &one[0] == &three[0] {
-		t.Error("it was not read anew")
+		t.Error("it was not read again")
 	}
 }
 

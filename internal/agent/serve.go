@@ -28,9 +28,9 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
-	readWorkers = 2                            // processes for who may read, of some 100 MB each
+	readWorkers = 2                            // processes for whoever may read, of some 100 MB each
 	askWorkers  = 2                            // for what a fleet asks
-	mostWorkers = readWorkers + askWorkers + 2 // with one for who may change the firewall, and one for root
+	mostWorkers = readWorkers + askWorkers + 2 // with one for whoever may change the firewall, and one for root
 	mostLarge   = 2                            // bodies of more than small that are held, and as many of root's, and of the fleet's
 	leftTime    = 500 * time.Millisecond       // for others to take the lock that who is not root had
 )
@@ -117,7 +117,7 @@ func (a *Agent) serve(ctx context.Context, h *http.Server, l net.Listener) {
 	<-ended
 }
 
-// noted is where net/http tells of what it cannot do.
+// noted is where net/http reports what it cannot do.
 type noted func(error)
 
 func (n noted) Write(text []byte) (int, error) {

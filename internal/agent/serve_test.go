@@ -50,7 +50,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if s.banned.Load() != 2 || s.lifted.Load() != 2 || s.synced.Load() != 2 { // by root and by who may
+	if s.banned.Load() != 2 || s.lifted.Load() != 2 || s.synced.Load() != 2 { // by root and by whoever may
 		t.Errorf("%d bans, %d lifts, %d syncs", s.banned.Load(), s.lifted.Load(), s.synced.Load())
 	}
 	for as, want := range map[*peer.Peer]int{reader: http.StatusForbidden, changer: http.StatusOK} {
@@ -142,7 +142,7 @@ func TestRootAlone(t *testing.T) {
 }
 
 // TestWorkersForAll has a fleet and readers take all the processes that they get: what is bounded
-// takes one of the readers'. There is one left for who may change the firewall, and one for root.
+// takes one of the readers'. There is one left for whoever may change the firewall, and one for root.
 func TestWorkersForAll(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)

@@ -56,7 +56,7 @@ const own = "-"
 func (s *Site) name() string { return cmp.Or(s.Host.Namespace, own) }
 
 // live does what is done in a namespace until it ends. Ready is called when what was there
-// at the beginning is brought in, and due is what is done there from time to time.
+// at the beginning is applied, and due is what is done there from time to time.
 func (s *space) live(ready func() error, due func(), drops *engine.DropWatch) {
 	var parts sync.WaitGroup
 	part := func(f func() error) {

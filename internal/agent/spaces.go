@@ -191,7 +191,7 @@ func (a *Agent) watch(ctx context.Context, seen chan<- map[string]uint64) {
 }
 
 // meet makes the spaces those of the namespaces that are there now, by their numbers; those
-// that were refused are tried anew or not.
+// that were refused are tried again or not.
 func (a *Agent) meet(ctx context.Context, here *netns.Namespace, now map[string]uint64, anew bool) {
 	for name, s := range a.spaces.all() {
 		if s.at != here && now[name] != uint64(s.at.Number()) {

@@ -17,7 +17,7 @@ import (
 // proving bounds how many proofs run at once, however many namespaces there are.
 var proving = make(chan struct{}, 2)
 
-// restoreWait is how long a restore waits for who changes the firewall.
+// restoreWait is how long a restore waits for whoever changes the firewall.
 const restoreWait = 20 * time.Second
 
 // watch looks after the rules.

@@ -52,7 +52,7 @@ func (q *request) worked(operation string, in any) {
 }
 
 // readsLocked are the operations that take the lock and change nothing. Whoever asks for them
-// without a pause must not keep it from who changes the firewall.
+// without a pause must not keep it from whoever changes the firewall.
 var readsLocked = map[string]bool{"status": true, "verify": true, "plan": true, "takeLists": true}
 
 // work has a process do an order, when there is room for one more of the caller's.

@@ -146,7 +146,7 @@ type Transitional interface {
 
 // State is what a backend read from the kernel.
 type State interface {
-	// Empty says that nothing of Sluice's is there.
+	// Empty says that nothing of Sluice is there.
 	Empty() bool
 	// Counters is packets and bytes by the counter's name.
 	Counters() map[string]Count

@@ -6,7 +6,7 @@ import "context"
 const MarkPrefix = "generation_"
 
 // Marker keeps a mark in the kernel beside what is loaded, so that the kernel itself
-// says what it holds, whatever becomes of the process and the disk. All of it is in the
+// says what it holds, whatever happens to the process and the disk. All of it is in the
 // network namespace of the calling thread.
 type Marker interface {
 	// Mark reads the mark, "" where there is none, and whether Confirm was called

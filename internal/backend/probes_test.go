@@ -16,7 +16,7 @@ import (
 
 func prober() backend.Prober { return nftables.New() }
 
-// TestRememberedCapabilities: they are asked once, and anew when nft is another.
+// TestRememberedCapabilities: they are asked once, and again when nft is another.
 func TestRememberedCapabilities(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables)
 	dir := t.TempDir()

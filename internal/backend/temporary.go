@@ -19,7 +19,7 @@ type Temporary interface {
 	// There says whether the kernel has anything of the owner's; it is quicker than
 	// Read.
 	There() (bool, error)
-	// Clear takes away what there is of the owner's.
+	// Clear removes what there is of the owner's.
 	Clear(ctx context.Context) error
 	// Guard starts what takes it away when this process ends, by whatever end, and
 	// after life also while the process is stopped or stuck.
@@ -31,7 +31,7 @@ type Temporary interface {
 	Tracked(ctx context.Context) (bool, error)
 }
 
-// Guard takes away what an owner has in the kernel.
+// Guard removes what an owner has in the kernel.
 type Guard interface {
 	// Made says that it is there, so that nothing made later is taken for it.
 	Made() error

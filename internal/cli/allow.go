@@ -139,7 +139,7 @@ func newAllows() *cobra.Command {
 		Use:   "allows",
 		Short: "List exceptions made by command and by the fleet",
 		Long: `Lists the exceptions in force, made by "sluice allow" or by the host's fleet ("via fleet"):
-which address may reach what, until when, who made it, when and why. "sluice status" counts
+which address may reach what, how long, who made it, when and why. "sluice status" counts
 their packets, by line, as "exceptions:1".
 ` + filesHelp + `
 

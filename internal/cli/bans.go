@@ -22,7 +22,7 @@ func newBans() *cobra.Command {
 		Use:   "bans",
 		Short: "List bans by command, by limits and by the fleet",
 		Long: `Lists the bans made by command, by a limit of the policy ("then ban"; it names the limit if
-the policy has only one) and by the host's fleet ("via fleet"), sorted by address: until when
+the policy has only one) and by the host's fleet ("via fleet"), sorted by address: how long
 each holds, how many packets it has dropped since rules were first loaded, who made it, when
 and why. Packets are counted by address; overlapping prefixes both count the hits of either.
 For a prefix that a limit banned ("widen") it shows how many of its sources were banned before.

@@ -198,7 +198,7 @@ func (p *compiling) compiled(compiled *program.Program, opt *optimize.Options) (
 	return compiled, nil
 }
 
-// textless refuses to write down what would be read as something else.
+// textless refuses to record what would be read as something else.
 func textless(a backend.Artifact) error {
 	if w, is := a.(backend.Written); is && w.TextError() != nil {
 		return fmt.Errorf("%w\nhint: give it a plain name (ip link set dev NAME name OTHER); sluice apply needs no text, and loads the policy as it is", w.TextError())

@@ -322,7 +322,7 @@ func (e *editing) apply(ctx context.Context) (done bool, err error) {
 		return true, e.keep(fmt.Errorf("%s runs, but: %w", generationName(out.Generation), err))
 	}
 	if err != nil {
-		return true, err // it was confirmed all the same
+		return true, err // it was confirmed anyway
 	}
 	return true, answer(e.cmd, editedJSON{e.draft.file, out.Generation}, false, func(w io.Writer) {
 		fmt.Fprintf(w, "%s has the new text\n", e.draft.file)

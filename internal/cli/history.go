@@ -20,7 +20,7 @@ func newHistory() *cobra.Command {
 		Use:   "history [GENERATION]",
 		Short: "List the policies that were applied, or print one",
 		Long: `Lists the generations that are kept, the newest first: when each was applied and confirmed, by
-whom, from where and why (--message), and what became of it. With a number it prints the policy
+whom, from where and why (--message), and what happened to it. With a number it prints the policy
 of that generation as it was applied.
 ` + filesHelp + `
 

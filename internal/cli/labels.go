@@ -18,7 +18,7 @@ func addLabels(cmd *cobra.Command) {
 
 func forLabels(cmd *cobra.Command) bool { return cmd.Flags().Changed("labels") }
 
-// loadPolicy reads FILE, for the host that --labels tells of.
+// loadPolicy reads FILE, for the host that --labels reports.
 func loadPolicy(cmd *cobra.Command, file string) (*policy.Policy, error) {
 	if !forLabels(cmd) {
 		return engine.Load(cmd.InOrStdin(), file)

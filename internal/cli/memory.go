@@ -31,7 +31,7 @@ func collectAt(percent int) {
 	}
 }
 
-// limitMemory is called anew after each collection: a command of which more is alive is
+// limitMemory is called again after each collection: a command of which more is alive is
 // given half of that beside it.
 func limitMemory(struct{}) {
 	alive := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

@@ -82,7 +82,7 @@ func newDumper(dir string) (*dumper, error) {
 	return &dumper{dir: dir}, emptied(dir, "[0-9][0-9]-*.txt")
 }
 
-// emptied makes a directory and takes away what an earlier run wrote.
+// emptied makes a directory and removes what an earlier run wrote.
 func emptied(dir, pattern string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -115,7 +115,7 @@ not change the meaning, by the counters of the running firewall; --profile=FILE 
 "sluice status --json" wrote. Later applies keep that order until you give --profile again, or
 --profile=none.`
 
-// policyAndProfile takes one policy at most. The file of --profile stands behind
+// policyAndProfile takes one policy at most. The file of --profile is behind
 // "=": else it would be taken for the policy.
 func policyAndProfile(cmd *cobra.Command, args []string) error {
 	if from, _ := cmd.Flags().GetString("profile"); from == profileRunning && len(args) > 0 {

@@ -20,7 +20,7 @@ import (
 // renamedVariable has scripts take renamed for the table of old words.
 const renamedVariable = "SLUICE_TEST_RENAMED"
 
-// renamed are words that no version has renamed, of each kind, by which tests try what becomes of
+// renamed are words that no version has renamed, of each kind, by which tests try what happens to
 // the old ones; those of the year 2020 are errors.
 var renamed = []source.Renamed{
 	{Of: "Sluice policy", Shape: "policy", Old: "groups", New: "sets", Since: "0.2.0", On: "2026-11-01"},

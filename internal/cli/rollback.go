@@ -24,7 +24,7 @@ The policy's file keeps its text: "sluice history N >FILE" writes that of a gene
 After "sluice rollback N" there is nothing before N to go back to but by its number.
 
 As with apply, a policy that would lock out somebody who is logged in is refused without --force,
-and with it has to be confirmed; --confirm brings back what runs now unless confirmed. On a
+and with it has to be confirmed; --confirm restores what runs now unless confirmed. On a
 terminal over ssh --confirm is the default when you name a generation.
 ` + filesHelp + `
 
@@ -61,7 +61,7 @@ the running policy stays.`,
 		}),
 	}
 	flags := cmd.Flags()
-	command.AddTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")
+	command.AddTime(flags, "confirm", 0, "restore what runs now unless confirmed within `TIME`")
 	flags.Bool("no-confirm", false, "keep it at once, without confirmation, even if it locks somebody out")
 	flags.Bool("force", false, "go back even if that locks somebody out")
 	flags.Bool("no-verify", false, "do not read the rules back")

@@ -212,9 +212,9 @@ func printLivingSets(w io.Writer, list []engine.LivingSet) {
 func newSetShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show what is in a living set: until when, by whom, why",
+		Short: "Show what is in a living set: how long, by whom, why",
 		Long: `Shows what is in a living set: first what the policy has in it, then what commands
-added: until when, who added it, when and why.
+added: how long, who added it, when and why.
 ` + filesHelp + `
 
 Exit status: 0 shown, 2 bad use, there is no such set, or it could not be read.`,

@@ -59,7 +59,7 @@ applied again, or nothing ran and the host is closed; 2 bad use, or it failed.`,
 	return cmd
 }
 
-// follow brings in what the host is until it is stopped.
+// follow applies what the host is until it is stopped.
 func follow(cmd *cobra.Command) error {
 	collectSoon()
 	ctx, stop := command.Interruptible(cmd)

@@ -147,7 +147,7 @@ func (s *topScreen) run(ctx context.Context) {
 			case nil: // the terminal is gone
 				return
 			case *tcell.EventResize:
-				// It is drawn anew.
+				// It is drawn again.
 			case *tcell.EventKey:
 				end, asked := s.view.key(keyName(event))
 				if end {

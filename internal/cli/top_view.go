@@ -19,7 +19,7 @@ type topView struct {
 	states [4]topState // of the tables, in the order of topTables
 	filter string      // what a row has to have in it
 	typing bool        // keys go to the filter
-	detail *topDetail  // shown in the place of the tables; nil: the tables are
+	detail *topDetail  // shown in place of the tables; nil: the tables are
 }
 
 // topState is how a table is shown.

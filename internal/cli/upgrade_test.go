@@ -21,7 +21,7 @@ import (
 const upgradeDir = "testdata/upgrade"
 
 // TestUpgrade has this version take over from the one whose state is kept. With -update it
-// builds that one and has it write its state anew. A release does that, with its own commit: the
+// builds that one and has it write its state again. A release does that, with its own commit: the
 // fleet's certificates renew themselves for a year.
 func TestUpgrade(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces)

@@ -151,7 +151,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 // mostStrange is how many elements that no rule made are named.
 const mostStrange = 10
 
-// printNothingLoaded says that the kernel has nothing of Sluice's, before anything
+// printNothingLoaded says that the kernel has nothing of Sluice, before anything
 // else, and the way out.
 func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
 	why := "no policy runs"

@@ -92,7 +92,7 @@ type Options struct {
 	// the host's own.
 	Namespace string
 	// Since is when something was set that fixes: lines of the kernel's log from before are
-	// passed over. The zero value passes over none.
+	// skipped. The zero value passes over none.
 	Since time.Time
 }
 

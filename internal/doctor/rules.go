@@ -163,7 +163,7 @@ func clip(text string) string {
 	return text
 }
 
-// measure tells of the rules that a packet is asked by, and of what they do to it.
+// measure reports the rules that a packet is asked by, and of what they do to it.
 func measure(p *program.Program, pkt packet.Packet, way packet.Way, rule func(*program.Rule), done func(program.Action)) {
 	m := silentMeter()
 	m.Rule, m.Done = rule, done

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/base/packet"
 )
 
-// someEphemeral is a port that the kernel gives to who asks (net.ipv4.ip_local_port_range).
+// someEphemeral is a port that the kernel gives to whoever asks (net.ipv4.ip_local_port_range).
 const someEphemeral = 40000
 
 // cut says where an answer is dropped.

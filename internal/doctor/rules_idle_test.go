@@ -110,7 +110,7 @@ func chainIllnesses() (all []illness) {
 		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1_000_000) },
 		func(b *broken) { b.counted("iptables-nft", 4, 12, 0, 1000) },
 	}, illness{
-		"rules-unhit", // what stands behind has counted nothing either, but was hit before
+		"rules-unhit", // what is behind has counted nothing either, but was hit before
 		func(b *broken) { b.counted("nft", 4, 10, 0, 2_000_000) },
 		func(b *broken) { b.counted("nft", 4, 9, 0, 2_000_000) },
 	})

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/importer"
 )
 
-// eachSet tells of the sets of all rulesets, of those that several name once.
+// eachSet reports the sets of all rulesets, of those that several name once.
 func (s *Seen) eachSet(tell func(r *importer.Ruleset, set importer.Set, from string)) {
 	told := map[string]bool{}
 	for _, r := range s.Rules {

@@ -139,7 +139,7 @@ func (s *Seen) routed(p packet.Packet) *Device {
 	return &s.Devices[i]
 }
 
-// forwarded says what becomes of a packet that a ruleset gives another destination, which
+// forwarded says what happens to a packet that a ruleset gives another destination, which
 // is not the host's own: the device that it leaves by, the packet behind all rules, and
 // whether every ruleset surely lets it pass.
 func (s *Seen) forwarded(by *importer.Ruleset, p packet.Packet) (out *Device, end packet.Packet, passes bool) {

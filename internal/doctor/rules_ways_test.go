@@ -29,7 +29,7 @@ func (b *broken) besides(frames string) *testnet.Namespace {
 	return other
 }
 
-// reaches asks whether a connection comes about.
+// reaches asks whether a connection happens.
 func (b *broken) reaches(from *testnet.Namespace, to string, wanted bool) {
 	b.t.Helper()
 	patience := time.Minute

@@ -79,7 +79,7 @@ type AdvisedChange struct {
 }
 
 // TableAdvice reckons how the connection table of the calling thread's network namespace should be,
-// as the checks of it do, without a look at anything else. Packets that are refused for want
+// as the checks of it do, without a look at anything else. Packets that are refused for lack
 // of room count from a window on, and from Options.Since. It is nil where nothing is tracked.
 func TableAdvice(ctx context.Context, w Wish, since time.Time, window time.Duration) (*Advice, error) {
 	s := &Seen{Expect: w.Expect, Since: since, settings: map[string]string{}, Total: map[string]uint64{}, Moved: map[string]uint64{}}

@@ -41,7 +41,7 @@ type part struct {
 	names []string
 }
 
-// rulesets are what asks rules, in the form of part with the family in the place of what.
+// rulesets are what asks rules, in the form of part with the family in place of what.
 var rulesets = []struct {
 	function, what, family string
 	legacy                 bool
@@ -81,7 +81,7 @@ var parts = append(slices.Clone(insideRules),
 	part{"all else of the network", []string{"net_rx_action", "net_tx_action", "__dev_queue_xmit"}},
 )
 
-// callers tell the hook by who asks it, of IPv4 and IPv6.
+// callers tell the hook by whoever asks it, of IPv4 and IPv6.
 var callers = map[string]program.HookKind{
 	"__netif_receive_skb_core": program.Ingress,
 	"ip_rcv":                   program.Prerouting, "ip_list_rcv": program.Prerouting, "ip_sublist_rcv": program.Prerouting,

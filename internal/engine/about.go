@@ -46,7 +46,7 @@ func (h *Host) check(ctx context.Context, r Request) ([]check.Finding, error) {
 // Running stands for the policy that runs, in place of a file.
 const Running = "running"
 
-// Diff says what opens and closes where a policy is loaded in the place of the one that runs.
+// Diff says what opens and closes where a policy is loaded in place of the one that runs.
 // No list is asked for.
 func (h *Host) Diff(ctx context.Context, r Request) (*query.Report, error) {
 	if h.Netns != nil {

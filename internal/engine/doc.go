@@ -5,7 +5,7 @@
 // Without a host:
 //
 //	Build     policy, facts, capabilities ▶ resolved, checked, compiled, optimized,
-//	          lowered; Resolve, Program and Expected are its stages for who needs fewer
+//	          lowered; Resolve, Program and Expected are its stages for whoever needs fewer
 //	Sources   where the names of policies come from: lists, country data, set files
 //	Subject   a policy that a question is about: Check, Lint, Query, Test, Meaning
 //	Facts     what this host is; ReadFacts reads those of another one
@@ -28,7 +28,7 @@
 //	Verify             with what else on the host decides about packets
 //	Shadow             a policy that counts and decides nothing
 //
-// Every method takes a context, tells of progress by Host.Progress, of notes and
+// Every method takes a context, reports progress by Host.Progress, of notes and
 // warnings by Host.Note and Host.Warn, and returns values whose JSON is what --json
 // prints. Errors have types, and say what is wrong; what to type against it is the
 // caller's to know.

@@ -41,9 +41,9 @@ type DropChoice struct {
 	// Seconds is how long is looked; 0 is until the context ends.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Trace has a part of the packets followed through the rules of every tool, for which a
-	// table stands in the ruleset meanwhile.
+	// table is in the ruleset meanwhile.
 	Trace bool `json:"trace,omitempty"`
-	// Called names these words as who asks knows them, for errors.
+	// Called names these words as whoever asks knows them, for errors.
 	Called map[string]string `json:"-"`
 }
 

@@ -61,7 +61,7 @@ func TestDropsByCounters(t *testing.T) {
 	}
 }
 
-// Where no packet can be looked at, those are shown that the trace tells of.
+// Where no packet can be looked at, those are shown that the trace reports.
 func TestTracedByCounters(t *testing.T) {
 	testnet.Require(t, testnet.Nftables)
 	t.Parallel()

@@ -288,7 +288,7 @@ func TestNoDrops(t *testing.T) {
 	}
 }
 
-// TestDropChoice refuses what is no choice.
+// TestDropChoice refuses what is not a choice.
 func TestDropChoice(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, seesDrops)

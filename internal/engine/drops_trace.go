@@ -184,7 +184,7 @@ func (t *dropTracer) deduce(ctx context.Context) {
 	}
 }
 
-// reread reads the rules of iptables anew where they are others than those of a sum.
+// reread reads the rules of iptables again where they are others than those of a sum.
 func (t *dropTracer) reread(ctx context.Context, before uint64) (now uint64) {
 	_ = t.host.Netns.Do(func() (err error) {
 		if now, err = xtables.Sum(); err == nil && now != before {
@@ -214,7 +214,7 @@ func (t *dropTracer) into(c *DropCounts, rules ruleTally) {
 	c.Traced, c.Rules = &now, rules.top()
 }
 
-// traced says of a packet that the trace tells of that it is chosen.
+// traced says of a packet that the trace reports that it is chosen.
 func (c *chooser) traced(r *ruledDrop) bool {
 	d := r.Dropped
 	if d.Function == "" && c.Function == "" { // it does not tell, and whom rules drop is dropped for this

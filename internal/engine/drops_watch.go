@@ -57,7 +57,7 @@ func (d *DropWatch) leave(number uint32) {
 	}
 }
 
-// renew puts a program in the place of the one that there is. What is dropped meanwhile is
+// renew puts a program in place of the one that there is. What is dropped meanwhile is
 // counted once.
 func (d *DropWatch) renew() error {
 	var next *drops.Watcher

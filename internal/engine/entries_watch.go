@@ -12,7 +12,7 @@ import (
 	"sluice/internal/system/kernel/sysctl"
 )
 
-// EntryWatch asks what becomes of entries of the connection table.
+// EntryWatch asks what happens to entries of the connection table.
 type EntryWatch struct {
 	EntryChoice
 	Events  []string `json:"events,omitempty"`  // of EntryEvents; none: all of them
@@ -20,7 +20,7 @@ type EntryWatch struct {
 	Seconds float64  `json:"seconds,omitempty"` // it ends after so long; 0 is never
 }
 
-// WatchedEntry is what became of an entry, or how many events could not be read in time.
+// WatchedEntry is what happened to an entry, or how many events could not be read in time.
 type WatchedEntry struct {
 	Time   time.Time `json:"time"`
 	Event  string    `json:"event"` // one of EntryEvents, or "missed"
@@ -41,13 +41,13 @@ func EntryEvents() []string { return slices.Clone(entryEvents) }
 
 var entryEvents = []string{conntrack.Made.String(), conntrack.Updated.String(), conntrack.Destroyed.String()}
 
-// ErrNoEvents says that the kernel tells of no events.
+// ErrNoEvents says that the kernel reports no events.
 var ErrNoEvents = errors.New("the kernel sends no events of the connection table: net.netfilter.nf_conntrack_events is 0")
 
 // errWatched ends a watch that has told all that was asked for.
 var errWatched = errors.New("watched enough")
 
-// WatchEntries tells seen what becomes of entries until the context ends, or what was asked
+// WatchEntries tells seen what happens to entries until the context ends, or what was asked
 // for was told. No more is held than one part of what the kernel tells. Since Linux 5.19 an
 // entry that was made while nobody listened has no events (nf_ct_ecache_ext_add).
 func (h *Host) WatchEntries(ctx context.Context, q EntryWatch, seen func(WatchedEntry)) (*WatchedEntries, error) {

@@ -30,7 +30,7 @@ type Allowing struct {
 	For     time.Duration // 0: until it is lifted
 	OverBan bool          // before bans too
 	Force   bool          // lift it also where somebody who is logged in could not come back
-	// Bounded lets in only where the policy says who may be: for who is not root.
+	// Bounded lets in only where the policy says who may be: for whoever is not root.
 	Bounded bool
 	Unban   func(what string) string // as in explain.Words
 }
@@ -154,7 +154,7 @@ func (h *Host) bansFirst(ctx context.Context, running *Subject, what addrset.Ran
 }
 
 // UnboundedError says that somebody who is not root would let somebody in, and the policy
-// says nothing of that.
+// says nothing about that.
 type UnboundedError struct{}
 
 func (UnboundedError) Error() string {
@@ -404,7 +404,7 @@ func (h *Host) takeExceptions(ctx context.Context) error {
 	return err
 }
 
-// except puts the exceptions that hold before the rules of a policy that is applied, but for
+// except puts the exceptions that hold before the rules of a policy that is applied, except for
 // those that it forbids.
 func (p *preparation) except(ctx context.Context) (err error) {
 	p.Exceptions, p.refused, err = admitted(p.Policy, p.hold, among(func() (*resolve.Resolved, error) {

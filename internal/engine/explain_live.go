@@ -24,7 +24,7 @@ type Live struct {
 	Sentence string `json:"sentence"`
 	Because  string `json:"because,omitempty"`
 	Cause    Cause  `json:"cause,omitempty"` // of answers that differ
-	// Hint is what one can do about it, by Cause; it is for who shows the answer to
+	// Hint is what one can do about it, by Cause; it is for whoever shows the answer to
 	// fill in, in the words of their users.
 	Hint    string          `json:"hint,omitempty"`
 	Becomes *explain.Packet `json:"becomes,omitempty"` // what it was rewritten to
@@ -108,7 +108,7 @@ func (v *Live) ofBannedFlow(path reference.Path) bool {
 	return path.Stage == "ban" && v.Verdict == trace.Allow && (v.State == packet.Established || v.State == packet.Related) && (d == nil || !d.Foreign)
 }
 
-// askWithoutFlow asks anew about a packet of no flow. Rules may ask bans behind known
+// askWithoutFlow asks again about a packet of no flow. Rules may ask bans behind known
 // flows, since loading a policy ends those of the addresses that it bans; so a packet
 // of such a flow is none that can come, if no packet can begin one.
 func (v *Live) askWithoutFlow(ctx context.Context, tracer trace.Tracer, e *explain.Followed) error {
@@ -204,7 +204,7 @@ func deciderText(s *trace.Step) string {
 	return ", by the rule in " + s.Place()
 }
 
-// tools are the beginnings of names of tables and chains, by who makes them.
+// tools are the beginnings of names of tables and chains, by whoever makes them.
 var tools = []struct{ prefix, name string }{
 	{"DOCKER", "Docker"},
 	{"docker", "Docker"},

@@ -76,7 +76,7 @@ func (v *Live) whyDifferent(ctx context.Context, h *apply.Host, e *explain.Follo
 		because(CauseNothingLoaded, "No Sluice policy is loaded here.")
 		return
 	case v.askedBan(ofCommand):
-		because(CauseBan, "One of its addresses is banned by command, which is no part of the policy.")
+		because(CauseBan, "One of its addresses is banned by command, which is not part of the policy.")
 		return
 	case v.askedBan(ofLimit):
 		because(CauseBan, "One of its addresses is banned for a time, because it exceeded a limit of the running policy.")

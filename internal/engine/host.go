@@ -30,7 +30,7 @@ type Host struct {
 
 // NewHost is the host, or the network namespace, that the caller is in, with its state
 // below the tool's own state directory. Version is that of the program, for what it
-// writes down.
+// records.
 func NewHost(state, namespace, version string) (*Host, error) {
 	base, err := filepath.Abs(state)
 	if err != nil {

@@ -20,7 +20,7 @@ type LogChoice struct {
 	Service string // of the policy that runs, or as it names one
 	Country string // a code of ISO 3166-1; of whom it is, see Logged
 	Line    string // FILE:LINE, or LINE of any file
-	// Called names these words as who asks knows them, for errors.
+	// Called names these words as whoever asks knows them, for errors.
 	Called map[string]string
 }
 

@@ -42,7 +42,7 @@ var ErrNotKept = errors.New("nothing has kept what was logged")
 // logQueue is how many packets wait to be kept; further ones are lost.
 const logQueue = 4096
 
-// OpenLog opens what is logged for who keeps it, in at most so many bytes.
+// OpenLog opens what is logged for whoever keeps it, in at most so many bytes.
 func (h *Host) OpenLog(size int64) (*ring.Ring, error) {
 	r, err := ring.Open(h.logDir(), size)
 	if err != nil {
@@ -53,7 +53,7 @@ func (h *Host) OpenLog(size int64) (*ring.Ring, error) {
 
 func (h *Host) logDir() string { return filepath.Join(h.Dir, "agent", "log") }
 
-// LogCounts is what became of the packets that were logged.
+// LogCounts is what happened to the packets that were logged.
 type LogCounts struct {
 	Kept, Lost atomic.Uint64
 

@@ -51,7 +51,7 @@ input:
 		t.Errorf("sets are resolved %d times", asked)
 	}
 	if got := fmt.Sprint(len(s.choices())); got != "3" {
-		t.Errorf("%s names stand beside others, want 3", got)
+		t.Errorf("%s names are next to others, want 3", got)
 	}
 	unknown := saysOf(p, func() map[string]addrset.Set { return nil })
 	if got := unknown.sets(&Logged{Source: netip.MustParseAddr("192.0.2.200")}, policy.Pos{File: "p.yaml", Line: 9, Column: 7}); len(got) > 0 {

@@ -79,7 +79,7 @@ func (o *oneOfMany) wantHolds(port int) error {
 	return nil
 }
 
-// wantUntouched looks whether what was seen of the kernel is still taken for what it
+// wantUntouched checks whether what was seen of the kernel is still taken for what it
 // holds, behind a change of this process's own.
 func (o *oneOfMany) wantUntouched() error {
 	text, err := os.ReadFile(filepath.Join(o.Dir, "witness.json"))

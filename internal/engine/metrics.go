@@ -59,7 +59,7 @@ type Meter struct {
 	// Gauges is that of the host; an agent has it done by a process of its own.
 	Gauges func(context.Context) (*Gauged, error)
 	Guards bool // who reads proves what others change
-	// Log is what becomes of what is logged; nil where nobody keeps that.
+	// Log is what happens to what is logged; nil where nobody keeps that.
 	Log *LogCounts
 	// Drops are the packets that the kernel dropped, by reason; nil where nobody counts them.
 	Drops func() (map[string]uint64, error)
@@ -95,7 +95,7 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 		return nil, err
 	}
 	f := &families{namespace: m.Host.Namespace}
-	watched, _ := m.Host.Watched() // which the agent writes anew
+	watched, _ := m.Host.Watched() // which the agent writes again
 	f.running(m.Host, figures, watched, m.Guards)
 	f.lines(figures, m.series)
 	f.sets(figures)

@@ -19,9 +19,9 @@ import (
 type Request struct {
 	File    string       // the policy
 	Files   policy.Files // where it is read from; nil: the disk
-	Draft   string       // a file that is read in the place of DraftOf, under its name; "": none
+	Draft   string       // a file that is read in place of DraftOf, under its name; "": none
 	DraftOf string       // the policy, where it is "", or one of the files that it includes
-	// Texts are read in the place of files of these names, or of such as are not there, but not
+	// Texts are read in place of files of these names, or of such as are not there, but not
 	// of those of sets.
 	Texts   map[string][]byte
 	Offline bool     // no list is asked for: their copies are used

@@ -95,8 +95,8 @@ func (e *SignedListError) Error() string {
 	return fmt.Sprintf("the list of set %q was signed with the policy of the fleet, and is not downloaded", e.Set)
 }
 
-// OldGenerationError says that a generation was applied by a program that did not write
-// down what it was made of.
+// OldGenerationError says that a generation was applied by a program that did not record
+// what it was made of.
 type OldGenerationError struct{ Generation *apply.Generation }
 
 func (e *OldGenerationError) Error() string {
@@ -188,7 +188,7 @@ func (r *refreshing) give(staging *lists.Staging) error {
 	return nil
 }
 
-// refreshing prepares to load the policy that runs anew, of what it was made of; who calls
+// refreshing prepares to load the policy that runs again, of what it was made of; who calls
 // discards what was staged.
 func (h *Host) refreshing(ctx context.Context, running *Subject, in Refreshing) (*refreshing, *lists.Staging, error) {
 	state, err := filepath.Abs(h.State)

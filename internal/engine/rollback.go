@@ -24,7 +24,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o apply.Options) (*apply.Out
 	return out, h.afterBack(ctx, out)
 }
 
-// afterBack brings in the exceptions that hold where an older policy runs again. What
+// afterBack applies the exceptions that hold where an older policy runs again. What
 // keeps them out is a note: the policy runs.
 func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 	if out.Pending != nil {

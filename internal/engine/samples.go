@@ -78,7 +78,7 @@ func (s *Sampler) Look(ctx context.Context, take bool) (*Sample, error) {
 		at := map[SampledLine]int{}
 		for _, c := range figures.Counters {
 			was, verdict := s.packets[c.Name], verdictOf(c)               // a line that is new counts from 0
-			if len(s.packets) == 0 || c.Packets <= was || verdict == "" { // what began anew, or could not be read, counted before
+			if len(s.packets) == 0 || c.Packets <= was || verdict == "" { // what started again, or could not be read, counted before
 				continue
 			}
 			n := c.Packets - was

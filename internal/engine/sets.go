@@ -105,7 +105,7 @@ func rangeTexts(s *policy.Set) []string {
 }
 
 // AddToSet adds addresses to a living set of the running policy. What is in it by a command
-// already is added anew.
+// already is added again.
 func (h *Host) AddToSet(ctx context.Context, in SetEdit) (*SetEdited, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*SetEdited, error) { return h.AddToSet(ctx, in) })

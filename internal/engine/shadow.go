@@ -94,7 +94,7 @@ func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, er
 
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// counting builds the policy with the counting form in the place of its program.
+// counting builds the policy with the counting form in place of its program.
 func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, built *Built, err error) {
 	banned, err := p.host.banned()
 	if err != nil {

@@ -59,7 +59,7 @@ func (s *Sources) options(ctx context.Context, facts host.Facts) resolve.Options
 	return o
 }
 
-// copies are the same sources, of which nothing is asked anew and which warn of nothing.
+// copies are the same sources, of which nothing is asked again and which warn of nothing.
 func (s *Sources) copies() *Sources {
 	s.open()
 	out := &Sources{State: s.State, Data: s.Data, Offline: true, sum: s.sum}

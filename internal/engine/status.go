@@ -58,7 +58,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 			return nil, err
 		}
 	}
-	// What cannot be read is written anew by the agent.
+	// What cannot be read is rewritten by the agent.
 	if w, err := h.Watched(); err == nil && w != nil {
 		if w.Tells() {
 			s.Agent = &w.Watched
@@ -88,7 +88,7 @@ func (h *Host) table() (*conntrack.Table, error) {
 	if t == nil || err != nil {
 		return t, err
 	}
-	// What cannot be read is written anew by the agent.
+	// What cannot be read is rewritten by the agent.
 	if w, err := h.Watched(); err == nil && w != nil && w.Peak > t.Entries && time.Since(w.PeakAt) <= apply.PeakTime {
 		t.Peak, t.PeakAt = w.Peak, w.PeakAt
 	}

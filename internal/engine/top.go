@@ -116,7 +116,7 @@ type TopDrop struct {
 	Rate     float64 `json:"packets-per-second"`
 }
 
-// UnknownFunction is TopDrop.Function where the kernel does not name it to who asks.
+// UnknownFunction is TopDrop.Function where the kernel does not name it to whoever asks.
 const UnknownFunction = "unknown"
 
 // TopProcessor is what one did, in shares of its time, 0 to 1.
@@ -266,7 +266,7 @@ func (t *looking) lines(counters []apply.Counter, seconds float64) []TopLine {
 	return out
 }
 
-// rate is 0 where a counter began anew.
+// rate is 0 where a counter started again.
 func rate(was, is uint64, seconds float64) float64 {
 	if is < was || seconds <= 0 {
 		return 0
@@ -283,7 +283,7 @@ func (f *Flow) add(o Flow) {
 
 var topVerdicts = []policy.Action{policy.Allow, policy.Drop, policy.Reject}
 
-// verdictOf is what becomes of the packets that a counter counts.
+// verdictOf is what happens to the packets that a counter counts.
 func verdictOf(c apply.Counter) policy.Action {
 	if c.Origin.Text == "" && c.Comment != "" { // such as "banned by limit.banned"
 		return policy.Drop
@@ -294,7 +294,7 @@ func verdictOf(c apply.Counter) policy.Action {
 	return ""
 }
 
-// actionOf is the first word of a line, or what stands behind a default and the like.
+// actionOf is the first word of a line, or what is behind a default and the like.
 func actionOf(rule string) policy.Action {
 	word, rest, _ := strings.Cut(rule, " ")
 	if word == "default:" || word == "invalid:" {

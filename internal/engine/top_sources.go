@@ -28,7 +28,7 @@ type sourceCounter struct {
 }
 
 type counted struct {
-	panicked any // for who takes it, as a screen may have to be left first
+	panicked any // for whoever takes it, as a screen may have to be left first
 	sources  *TopSources
 	took     time.Duration
 	err      error

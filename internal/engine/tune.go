@@ -72,7 +72,7 @@ func (h *Host) Tune(ctx context.Context, in apply.Tuning) (*apply.Tuned, error) 
 	return inside(h, func(h *Host) (*apply.Tuned, error) {
 		var entries, buckets uint64
 		for _, s := range in.Settings {
-			n, _ := strconv.ParseUint(s.Value, 10, 64) // what is no number is refused
+			n, _ := strconv.ParseUint(s.Value, 10, 64) // what is not a number is refused
 			switch strings.TrimPrefix(s.Name, apply.TableNames) {
 			case "max":
 				entries = n

@@ -124,7 +124,7 @@ func TestSum(t *testing.T) {
 	}
 	c = base
 	c.facts.Interfaces = []host.Interface{{Name: "eth0", Index: 3}}
-	check("the interface was made anew", c, false)
+	check("the interface was made again", c, false)
 	c.facts.Interfaces = []host.Interface{{Name: "eth0", Index: 2, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}
 	check("the interface has an address", c, false)
 }

@@ -37,7 +37,7 @@ type (
 		Prefix string // as the policy has it, without the owner's
 		Rate   Rate
 		// Group, where set: to this group of netlink instead, whatever the rate. The prefix
-		// is all that stands before the packet.
+		// is all that is before the packet.
 		Group uint16
 	}
 	// Limit is a gate: it lets a packet through while the rate holds.

@@ -31,7 +31,7 @@ var kinds = []Action{
 	Offload{},
 }
 
-// RegisterActions makes every kind of action known to package gob, for who writes
+// RegisterActions makes every kind of action known to package gob, for whoever writes
 // programs down.
 var RegisterActions = sync.OnceFunc(func() {
 	for _, action := range kinds {

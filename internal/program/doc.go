@@ -16,7 +16,7 @@
 //	condition field, values or a set, negation
 //	set       named keys with origins; static, living or dynamic
 //
-// A condition on an address says nothing of the family: a set may hold IPv4
+// A condition on an address says nothing about the family: a set may hold IPv4
 // and IPv6 together, and a rule that has no condition of one family applies to
 // both. Backends that need a rule per family split it.
 //

@@ -30,8 +30,8 @@ type Program struct {
 	// OverBans is whom bans do not hold for in all they send and get: which of it they do
 	// not hold for, the bans themselves say.
 	OverBans []addrset.Range
-	// Rests is what of the host is in the rules themselves, so that they have to be made
-	// anew when it changes.
+	// Rests is what of the host is in the rules themselves, so that they have to be rebuilt
+	// when it changes.
 	Rests []Rest
 }
 

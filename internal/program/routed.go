@@ -3,7 +3,7 @@ package program
 import "slices"
 
 // BehindRouting is the program with the bans that it asks before tracking asked where
-// routing has led a packet, for who tells packets by that and by how they are rewritten:
+// routing has led a packet, for whoever tells packets by that and by how they are rewritten:
 // what is refused earlier has neither.
 func (p *Program) BehindRouting() *Program {
 	raw := p.Base(Prerouting, Raw)

@@ -1,7 +1,7 @@
 package program
 
 // Stage says what a rule of a base chain is for. Within a base chain rules
-// stand in the order of Stages, whatever order they were made in.
+// are in the order of Stages, whatever order they were made in.
 type Stage string
 
 // Stages of a packet's decision.

@@ -206,7 +206,7 @@ func remedy(e *apply.RemedyError, here string) string {
 	return strings.NewReplacer("{here}", here, "{generation}", strconv.Itoa(e.Generation), "{name}", e.Name).Replace(remedies[e.Remedy])
 }
 
-// remedies has what stands behind the name of a command for {here}.
+// remedies has what is behind the name of a command for {here}.
 var remedies = map[apply.Remedy]string{
 	apply.BeRoot:                   "run it with sudo",
 	apply.ApplyOne:                 "apply one; sluice init writes a first one",
@@ -244,10 +244,10 @@ var remedies = map[apply.Remedy]string{
 	apply.ReplaceMeasured:          "; remove it, or run sluice-lab bench calibrate again",
 }
 
-// LogFlags are what the fields of a choice of logged packets are called by who asks.
+// LogFlags are what the fields of a choice of logged packets are called by whoever asks.
 var LogFlags = map[string]string{"source": "--src", "service": "--service", "country": "--country", "line": "--line"}
 
-// DropFlags are what the fields of a choice of dropped packets are called by who asks.
+// DropFlags are what the fields of a choice of dropped packets are called by whoever asks.
 var DropFlags = map[string]string{"source": "--src", "reason": "--reason"}
 
 // livingHint is how a command can edit the set after all.

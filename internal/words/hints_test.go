@@ -17,7 +17,7 @@ import (
 	"sluice/internal/prove/query"
 )
 
-// A hint stands behind the text of the error that it is about, wherever that is in an
+// A hint is behind the text of the error that it is about, wherever that is in an
 // error that wraps it.
 func TestHinted(t *testing.T) {
 	missing := &apply.MissingError{Generation: 7}

@@ -160,7 +160,7 @@ test('who can reach ssh of the databases, in 3 clicks', async () => {
   await person.end();
 });
 
-test('a roll-out: paused, resumed and stopped by who says why', async () => {
+test('a roll-out: paused, resumed and stopped by whoever says why', async () => {
   await controller('sign', '--floor', '1', '--days', '80', '--key', scene.fleet.key, ...repository);
   await controller('publish', '--not-before', '1h', ...repository);
   const person = await at('/rollouts');

@@ -128,7 +128,7 @@ test('the policy: an error at its line as one types, what a change opens, a tria
   await person.end();
 });
 
-test('the policy on the disk: edited, tried, kept, and saved though the page was loaded anew', async () => {
+test('the policy on the disk: edited, tried, kept, and saved though the page was loaded again', async () => {
   const was = readFileSync(scene.policy, 'utf8');
   const person = await at('/policy');
   await person.write('- allow ping', '    - allow tcp/2222 from office # a remark — ✓');

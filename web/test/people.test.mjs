@@ -84,7 +84,7 @@ test('a policy that the controller signs: said at all times, by an admin alone, 
   await person.end();
 });
 
-test('what waits for a second person: said to who asked, and done by another', async () => {
+test('what waits for a second person: said to whoever asked, and done by another', async () => {
   const fleet = readFileSync(`${repository}/fleet.yaml`, 'utf8');
   await publish({ 'fleet.yaml': `${fleet}approve: [ban]\n` }, '--wait');
   const asks = await at('erika', '/bans');

@@ -438,7 +438,7 @@ type EntryCount = engine.EntryCount
 // EntryQuestion Which entries of the connection table, as in EntryChoice, and how to return them.
 type EntryQuestion = engine.EntryQuestion
 
-// EntryWatch The entries to report events of, as in EntryChoice, and until when. Without an end it needs application/x-ndjson.
+// EntryWatch The entries to report events of, as in EntryChoice, and how long. Without an end it needs application/x-ndjson.
 type EntryWatch = engine.EntryWatch
 
 // Event An event of a generation.
@@ -941,7 +941,7 @@ type Watched = apply.Watched
 // WatchedEntries defines model for WatchedEntries.
 type WatchedEntries = engine.WatchedEntries
 
-// WatchedEntry What became of an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone.
+// WatchedEntry What happened to an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone.
 type WatchedEntry = engine.WatchedEntry
 
 // Witness A packet.

@@ -44,7 +44,7 @@ func (l Line) last() bool { return l.Result != nil || l.Failure != nil }
 const lineTime = 10 * time.Second
 
 // Answer is what a request is answered with. Its methods are safe for concurrent use;
-// what comes behind the last line is passed over.
+// what comes behind the last line is skipped.
 type Answer struct {
 	to    io.Writer
 	head  http.ResponseWriter // nil: there is none
@@ -85,10 +85,10 @@ func (a *Answer) Download(from string, done, total int64) {
 	a.Tell(Line{Download: &Download{From: from, Done: done, Total: total}})
 }
 
-// Logged tells of a packet that was logged.
+// Logged reports a packet that was logged.
 func (a *Answer) Logged(l engine.Logged) { a.Tell(Line{Logged: &l}) }
 
-// Entry tells what became of an entry of the connection table.
+// Entry tells what happened to an entry of the connection table.
 func (a *Answer) Entry(e engine.WatchedEntry) { a.Tell(Line{Entry: &e}) }
 
 // Top tells what one look has seen.
@@ -187,7 +187,7 @@ func (a *Answer) Err() error {
 // ErrEnded says that an answer has no last line.
 var ErrEnded = errors.New("the agent ended in the middle; sluice status shows what is in force")
 
-// Await reads an answer and tells of its lines until the last one. The error is a
+// Await reads an answer and reports its lines until the last one. The error is a
 // *Failure, ErrEnded, or that of reading.
 func Await(r *http.Response, told func(Line)) (json.RawMessage, error) {
 	defer func() {

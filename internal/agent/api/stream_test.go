@@ -43,7 +43,7 @@ func TestAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		handle func(*Answer)
 		status int
-		told   []string // by who reads lines
+		told   []string // by whoever reads lines
 		result string
 		err    error
 	}{
@@ -86,7 +86,7 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("an answer without an end: %v", err)
 	}
 	if _, _, _, err = ask(t, Lines, http.NotFound); !sameError(err, &Failure{Text: "the agent answers 404 Not Found", Exit: 2}) {
-		t.Errorf("what is no answer: %v", err)
+		t.Errorf("what is not an answer: %v", err)
 	}
 }
 

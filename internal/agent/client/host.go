@@ -218,7 +218,7 @@ func (h *Host) Rollback(ctx context.Context, generation int, o apply.Options) (*
 	return asked(ctx, h, http.MethodPost, "rollback", in, func() (*apply.Outcome, error) { return h.Door.Rollback(ctx, generation, o) })
 }
 
-// Sync has brought in what the host is.
+// Sync has applied what the host is.
 func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
 	return asked(ctx, h, http.MethodPost, "sync", nil, func() (*apply.Synced, error) { return h.Door.Sync(ctx) })
 }
@@ -314,7 +314,7 @@ func (h *Host) Untune(ctx context.Context, u apply.Untuning) (*apply.Tuned, erro
 	return asked(ctx, h, http.MethodPost, "tuning/revert", u, func() (*apply.Tuned, error) { return h.Door.Untune(ctx, u) })
 }
 
-// WatchEntries asks what becomes of entries of the connection table.
+// WatchEntries asks what happens to entries of the connection table.
 func (h *Host) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
 	h.Told.Entry = seen
 	return asked(ctx, h, http.MethodPost, "entries/watch", q, func() (*engine.WatchedEntries, error) { return h.Door.WatchEntries(ctx, q, seen) })

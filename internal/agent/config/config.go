@@ -44,7 +44,7 @@ type Config struct {
 // Questions are those that the fleet of the host may ask.
 type Questions string
 
-// All are all that reading answers; Status those that say nothing of packets, connections and bans.
+// All are all that reading answers; Status those that say nothing about packets, connections and bans.
 const (
 	None   Questions = "none"
 	Status Questions = "status"

@@ -83,7 +83,7 @@ func TestLogSize(t *testing.T) {
 	}
 }
 
-// ‸ stands before the character that the error points at.
+// ‸ is before the character that the error points at.
 func TestErrors(t *testing.T) {
 	const head = "version: 1\n"
 	for _, c := range []struct{ text, message, hint string }{

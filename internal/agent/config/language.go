@@ -9,7 +9,7 @@ import (
 // dialect is what the file differs in from other files.
 var dialect = &source.Dialect{
 	MaxSize:  1 << 20,
-	TooLong:  "name groups in the place of users",
+	TooLong:  "name groups in place of users",
 	Anchors:  "write it where it holds",
 	Second:   "leave the second one out",
 	Language: grammar,
@@ -29,8 +29,8 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
 			{Name: "metrics", Shape: "metrics", Doc: "Where Prometheus may ask what runs, beside the socket."},
 			{Name: "log", Shape: "log", Doc: "What it keeps of the packets that a policy with `log: netlink` logs."},
-			{Name: "drift", Shape: "drift", Doc: "What becomes of what others change of the rules; `report` when left out."},
-			{Name: "alerts", Shape: "alerts", Doc: "Whom it tells of what it finds, beside the journal."},
+			{Name: "drift", Shape: "drift", Doc: "What happens to what others change of the rules; `report` when left out."},
+			{Name: "alerts", Shape: "alerts", Doc: "Who is notified of findings, besides the journal."},
 			{Name: "fleet", Shape: "fleet", Doc: "What it tells the fleet that the host is of."},
 		},
 		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}", "{version: 1, drift: restore, alerts: {command: [/usr/local/bin/page, --urgent]}}"},
@@ -59,7 +59,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "countries", What: "countries", Doc: "Where country data are from.",
 		Keys: []source.Key{
-			{Name: "from", Shape: "publishers", Doc: "The publishers. The first decides, and the others add what it says nothing of.", Required: true},
+			{Name: "from", Shape: "publishers", Doc: "The publishers. The first decides, and the others add what it says nothing about.", Required: true},
 			{Name: "every", Shape: "every", Doc: "How often they are asked, some more or less than that; `monthly` when left out."},
 		},
 		Examples: []string{"{from: dbip}", "{from: [dbip, registries], every: weekly}"},
@@ -95,11 +95,11 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Examples: []string{"{size: 256MiB}", "{size: none}"},
 	},
 	{
-		Name: "size", What: "a size", Doc: "From `1MiB` to `1024GiB`; `none` keeps nothing, and leaves the log to who wants to read it.",
+		Name: "size", What: "a size", Doc: "From `1MiB` to `1024GiB`; `none` keeps nothing, and leaves the log to whoever wants to read it.",
 		Text: source.Matching(sizePattern), Examples: []string{"64MiB", "2GiB", "none"},
 	},
 	{
-		Name: "drift", What: "drift", Doc: "`report` tells of it; `restore` puts back what should run as well, three times in ten minutes at most.",
+		Name: "drift", What: "drift", Doc: "`report` reports it; `restore` puts back what should run as well, three times in ten minutes at most.",
 		Text: source.OneOf("report", "restore"), Examples: []string{"restore"},
 	},
 	{

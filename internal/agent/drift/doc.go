@@ -3,6 +3,6 @@
 // that is wanted. Callers: the agent.
 //
 // Whether a change is anybody else's is told by the number of the ruleset, which every
-// command writes down that has seen the kernel hold what it should, and not by who made
+// command records that has seen the kernel hold what it should, and not by whoever made
 // it. Only what is not told so is proved, by a process of its own and beside the lock.
 package drift

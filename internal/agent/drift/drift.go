@@ -189,7 +189,7 @@ func (w *Watcher) hear(c nft.Change) {
 }
 
 // by is who changed the ruleset since it was known, as far as that was heard. A command of
-// Sluice's that was in between has processes of the same names.
+// Sluice that was in between has processes of the same names.
 func (w *Watcher) by() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -331,7 +331,7 @@ func (w *Watcher) beside() (sum uint64) {
 	return sum
 }
 
-// empty says that the kernel has no rules of Sluice's.
+// empty says that the kernel has no rules of Sluice.
 func (w *Watcher) empty() bool {
 	var chains []string
 	err := w.Host.Netns.Do(func() (err error) {

@@ -256,7 +256,7 @@ func TestRestore(t *testing.T) {
 	h.next(alert.Restored)
 	h.wantPorts(80, 7000)
 
-	// Where nothing is put back, drift is reported all the same.
+	// Where nothing is put back, drift is reported anyway.
 	h.keeps.Store(true)
 	h.net.Nft("flush ruleset")
 	h.next(alert.Drift)

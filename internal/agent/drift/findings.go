@@ -109,7 +109,7 @@ func sysctls(g *apply.Glimpse) (out []apply.Finding) {
 	return out
 }
 
-// standing are the findings of before, with those that are looked at anew each time.
+// standing are the findings of before, with those that are looked at again each time.
 func (w *Watcher) standing(g *apply.Glimpse) []apply.Finding {
 	out := slices.DeleteFunc(slices.Clone(w.state.Findings), func(f apply.Finding) bool {
 		return f.Kind == apply.FoundSysctl || f.Kind == apply.FoundException || f.Kind == apply.FoundClosed

@@ -249,7 +249,7 @@ func (h *host) over(text string) {
 	h.t.Fatalf("%s is not over", text)
 }
 
-// settledAt takes the alert of what over saw written down.
+// settledAt takes the alert of what over saw recorded.
 func (h *host) settledAt(text string) {
 	for {
 		select {

@@ -73,7 +73,7 @@ func (w *Watcher) proved(ctx context.Context) error {
 	return nil
 }
 
-// calm waits for who is changing the firewall and gives what runs then.
+// calm waits for whoever is changing the firewall and gives what runs then.
 func (w *Watcher) calm(ctx context.Context) (*apply.Glimpse, error) {
 	for pause := busyTime; ; pause = min(2*pause, busyMost) {
 		g, err := w.Look(ctx)

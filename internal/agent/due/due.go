@@ -29,7 +29,7 @@ import (
 type Host struct {
 	*engine.Host
 	Work func(ctx context.Context, o work.Order, told func(api.Line)) (json.RawMessage, error)
-	// Alert tells of what cannot be had, once, and of what can be had again.
+	// Alert reports what cannot be had, once, and of what can be had again.
 	Alert func(apply.Alert)
 
 	look   time.Duration   // 0: lookTime
@@ -152,7 +152,7 @@ func (k *keeper) take() (release func(), err error) {
 	return apply.Take(schedule.Lock(k.dir), k.does)
 }
 
-// done notes what came of a task, and tells of what is new.
+// done notes what came of a task, and reports what is new.
 func (k *keeper) done(ctx context.Context, name string, err error) {
 	task := k.plan[name]
 	switch {

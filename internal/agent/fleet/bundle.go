@@ -80,7 +80,7 @@ func (m *Member) prefetch(ctx context.Context, d *wire.Desired) error {
 	return err
 }
 
-// fetch brings a bundle here, and writes the policy of this host; undo brings back the one
+// fetch brings a bundle here, and writes the policy of this host; undo restores the one
 // that stood there.
 func (m *Member) fetch(ctx context.Context, d *wire.Desired) (file string, undo func(), err error) {
 	dir, err := m.files(ctx, d.Bundle)
@@ -122,7 +122,7 @@ type written struct {
 	text []byte
 }
 
-// replace writes files, and undo brings back those that stood there.
+// replace writes files, and undo restores those that stood there.
 func (m *Member) replace(files []written) (undo func(), err error) {
 	var before []written
 	undo = func() {

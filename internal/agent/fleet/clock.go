@@ -8,7 +8,7 @@ import "time"
 // is no older than its question, so that it may say that the clock was set back.
 type dbClock struct{ said, at time.Time }
 
-// setBack is how far behind no message is but for one that was held up, and longer than
+// setBack is how far behind no message is except for one that was held up, and longer than
 // controllers keep an answer.
 const setBack = time.Minute
 

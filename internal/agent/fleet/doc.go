@@ -8,10 +8,10 @@
 //	                 refused   reverted, also by the engine's own watcher
 //
 // Bans and allows, which come and go without a signature of the policy, are a log of their own:
-// a host takes it in order, fetches what it lacks, and has all of it judged anew where the
+// a host takes it in order, fetches what it lacks, and has all of it judged again where the
 // bounds change.
 //
-// What it has done is written down before it is reported, so that the next agent goes on where
+// What it has done is recorded before it is reported, so that the next agent goes on where
 // one ended. Time is that of package time, and the network, the kernel and the host come in
 // by interfaces, so that all of it runs under testing/synctest.
 //

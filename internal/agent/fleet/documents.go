@@ -19,7 +19,7 @@ const (
 )
 
 // document gives what a live key has signed: what is kept, or what the controller says is
-// newer, with the envelope that is to be kept by who has all that it names. No payload: there
+// newer, with the envelope that is to be kept by whoever has all that it names. No payload: there
 // is no document.
 func (m *Member) document(ctx context.Context, kind string, at *wire.Document) (payload, envelope []byte, err error) {
 	kept, err := regular.Read(m.kindFile(kind), mostDocument)
@@ -47,7 +47,7 @@ func (m *Member) document(ctx context.Context, kind string, at *wire.Document) (
 	return payload, envelope, nil
 }
 
-// keep writes down a document, unless it is the one that is kept.
+// keep records a document, unless it is the one that is kept.
 func (m *Member) keep(kind string, envelope []byte) error {
 	if envelope == nil {
 		return nil

@@ -93,7 +93,7 @@ func TestDocuments(t *testing.T) {
 		if len(s.fetched) != 2 { // the document, and what one set holds
 			t.Errorf("fetched %q", s.fetched)
 		}
-		again := next // signed anew: the content is the same
+		again := next // signed again: the content is the same
 		again.Members = s.members(11, map[string]string{"web": "203.0.113.5\n2001:db8:7::5\n", "none": "203.0.113.6\n"})
 		s.desire(again)
 		synctest.Wait()

@@ -157,6 +157,6 @@ func Leave(h *apply.Host) (*apply.Membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the first one it is of no fleet, whatever becomes of the others.
+	// Without the first one it is of no fleet, whatever happens to the others.
 	return m, forget(filepath.Join(h.Dir, apply.FleetDir), "host.json", keyName, trustName, stateName, trust.KindMembers+".json", trust.KindGuests+".json", setsName, detachedName)
 }

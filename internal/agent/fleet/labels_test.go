@@ -95,13 +95,13 @@ func TestLabelled(t *testing.T) {
 			}
 		}
 
-		// What cannot be written down is tried again.
+		// What cannot be recorded is tried again.
 		web := order(s.policy, func(o *trust.LabelOrder) { o.Labels = map[string]string{"role": "web"} })
 		s.set(func() { broken = full })
 		s.desire(wire.Desired{Bundle: two, Rollout: 1, Labels: web})
 		s.await(wire.StateConfirmed, time.Minute)
 		if m.labels()["role"] != "db" {
-			t.Fatal("labels are taken that are not written down")
+			t.Fatal("labels are taken that are not recorded")
 		}
 		s.set(func() { broken = nil })
 		time.Sleep(time.Minute)

@@ -184,7 +184,7 @@ func (m *Member) takeLists(ctx context.Context, given map[string]string, cut boo
 	return nil
 }
 
-// keepLists writes down where lists are, and reports it.
+// keepLists records where lists are, and reports it.
 func (m *Member) keepLists(next map[string]liveList, generation int) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(next)), func(name string) bool { return next[name].Unused })
 	m.update(func(s *State) {

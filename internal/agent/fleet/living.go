@@ -54,7 +54,7 @@ type Lived struct {
 type living struct {
 	At wire.Living `json:"at"` // taken up to there
 	// Within is of what the bounds were that they were judged by: what the file of the fleet
-	// says to hosts, and the host's labels; "": the whole of them is to be judged anew.
+	// says to hosts, and the host's labels; "": the whole of them is to be judged again.
 	Within  string             `json:"within,omitempty"`
 	Refused map[string]refused `json:"refused,omitempty"`
 }
@@ -111,7 +111,7 @@ func (l *lives) sleep() {
 }
 
 // settleWithin is within which time the number up to which bans and allows are taken is
-// written down: what the next agent is told again does no harm.
+// recorded: what the next agent is told again does no harm.
 const settleWithin = 5 * time.Second
 
 // liveAll brings bans and allows into force, until the context ends.
@@ -165,7 +165,7 @@ func (m *Member) liveAll(ctx context.Context) {
 	}
 }
 
-// settle writes down how far it has got with bans and allows.
+// settle records how far it has got with bans and allows.
 func (m *Member) settle() {
 	m.save()
 	if err := m.Trust.Settle(); err != nil {
@@ -259,7 +259,7 @@ func boundsOf(file []byte) []byte {
 	return text
 }
 
-// behindClock says that a message tells of a clock that was set back.
+// behindClock says that a message reports a clock that was set back.
 func (m *Member) behindClock(said time.Time) bool {
 	m.lives.mu.Lock()
 	defer m.lives.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/fleet/trust"
 )
 
-// edit changes what the state has of bans and allows. It is written down later.
+// edit changes what the state has of bans and allows. It is recorded later.
 func (m *Member) edit(change func(*living)) {
 	m.mu.Lock()
 	change(&m.state.Living)

@@ -68,7 +68,7 @@ func (k *kernel) Live(_ context.Context, change *Living) (*Lived, error) {
 	return out, nil
 }
 
-// log adds "KIND ADDRESS TIME [SELECTOR]", and tells of it unless it is silent.
+// log adds "KIND ADDRESS TIME [SELECTOR]", and reports it unless it is silent.
 func (s *stage) logs(silent bool, lines ...string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -220,7 +220,7 @@ func TestLivingGaps(t *testing.T) {
 		time.Sleep(time.Second)
 		s.bans("192.0.2.1 192.0.2.3")
 		if s.kernel.living.took != took {
-			t.Error("it was brought in twice")
+			t.Error("it was applied twice")
 		}
 		// The log is gone, and the whole comes in parts.
 		s.set(func() { s.log.part = 2 })
@@ -288,7 +288,7 @@ func TestLivingBehindItself(t *testing.T) {
 	})
 }
 
-// A controller that says nothing of a ban, or that it was lifted, has its way with the host until
+// A controller that says nothing about a ban, or that it was lifted, has its way with the host until
 // the ban ends, and no longer: it was signed with that end.
 func TestLivingWithheld(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
@@ -297,7 +297,7 @@ func TestLivingWithheld(t *testing.T) {
 		s.bans("192.0.2.9")
 		withheld := s.log.entries
 		s.logs(true, "ban 192.0.2.10 1h", "unban 192.0.2.9 0s")
-		s.set(func() { s.log.entries = s.log.entries[:1] }) // nor does it say so to who asks
+		s.set(func() { s.log.entries = s.log.entries[:1] }) // nor does it say so to whoever asks
 		time.Sleep(40 * time.Minute)
 		s.bans("192.0.2.9")
 		ends := withheld[0].Expires
@@ -311,7 +311,7 @@ func TestLivingWithheld(t *testing.T) {
 	})
 }
 
-// Another file of the fleet has all judged anew, and so do other labels; what the kernel lost
+// Another file of the fleet has all judged again, and so do other labels; what the kernel lost
 // is not proved until it has it again.
 func TestLivingJudgedAnew(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {

@@ -76,14 +76,14 @@ type Engine interface {
 	// where the policy that runs has them, and says which of them it has. A *RefusedError says
 	// that none was taken.
 	TakeLists(ctx context.Context, files map[string]string, allowCut bool) (used []string, err error)
-	// Probe tries one, but for "controller".
+	// Probe tries one, except for "controller".
 	Probe(ctx context.Context, probe string) error
 }
 
 // Applied is what an apply did.
 type Applied struct {
 	Generation int
-	Pending    bool // and until when it has to be confirmed
+	Pending    bool // and how long it has to be confirmed
 	Until      time.Time
 	Edited     bool // it was confirmed at once, as keepEdits has it
 	Proved     bool // the kernel was proved to do it
@@ -138,7 +138,7 @@ type Member struct {
 	Version     string
 	Kernel      string // its release
 	Backend     string // by which policies are loaded
-	Instance    string // drawn anew for each agent
+	Instance    string // drawn again for each agent
 	Note        func(error)
 	Times       Times
 	Clock       func() time.Time // the host's, by which signatures and certificates are judged; nil: [Now]
@@ -146,7 +146,7 @@ type Member struct {
 	Answers http.Handler
 	// Renew is called with each poll, and before a stream is opened.
 	Renew func(ctx context.Context) error
-	// Relabel writes down the labels that the host has from now on, instead of Labels.
+	// Relabel records the labels that the host has from now on, instead of Labels.
 	Relabel func(labels map[string]string) error
 
 	once       sync.Once

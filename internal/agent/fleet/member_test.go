@@ -150,7 +150,7 @@ func TestNotTaken(t *testing.T) {
 	})
 }
 
-// What cannot be written down, or is too old by the host's clock, is reported, and is there a
+// What cannot be recorded, or is too old by the host's clock, is reported, and is there a
 // minute after that is over, though nobody tells the host.
 func TestTakenAfterAll(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
@@ -436,7 +436,7 @@ func TestDetached(t *testing.T) {
 		if r := m.Report(); !strings.Contains(r.Error, "detached") || r.Running != 0 {
 			t.Fatalf("%+v", r)
 		}
-		// It is not waited for by who has bundles fetched.
+		// It is not waited for by whoever has bundles fetched.
 		three := s.sign("three")
 		s.desire(wire.Desired{Bundle: two, Rollout: 2, Prefetch: &wire.Prefetch{Bundle: three, Rollout: 3}})
 		s.await(wire.StateFetched, time.Minute)

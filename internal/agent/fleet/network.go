@@ -193,7 +193,7 @@ func keepKey(dir string, key []byte, chain string) error {
 	return writeFile(filepath.Join(dir, keyName), append(append([]byte{}, key...), chain...))
 }
 
-// forget removes what a host has of a fleet, but for the policies.
+// forget removes what a host has of a fleet, except for the policies.
 func forget(dir string, names ...string) error {
 	var errs []error
 	for _, name := range names {

@@ -247,7 +247,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Nothing is sent to who is not the fleet's controller.
+// Nothing is sent to whoever is not the fleet's controller.
 func TestEnrolAtAnother(t *testing.T) {
 	d, other := newDoor(t), newDoor(t)
 	e := d.enrolment(t)

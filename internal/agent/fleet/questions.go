@@ -31,7 +31,7 @@ type answer struct {
 	ctx    context.Context //nolint:containedctx // it is that of the request
 
 	mutex    sync.Mutex
-	changed  chan struct{} // closed, and made anew, when something below changes
+	changed  chan struct{} // closed, and rebuilt, when something below changes
 	buffer   bytes.Buffer
 	flushed  bool      // what is in the buffer is to be sent
 	ended    bool      // nothing more comes

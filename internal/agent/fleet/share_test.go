@@ -90,7 +90,7 @@ func TestLimitBans(t *testing.T) {
 		is(time.Minute, "[]")
 		has("2001:db8::/64")
 		is(time.Minute, "[]")
-		has("203.0.113.7/32", "2001:db8::/64", "203.0.113.8/32") // it ended, and began anew
+		has("203.0.113.7/32", "2001:db8::/64", "203.0.113.8/32") // it ended, and started again
 		is(Usual.Limits, "[203.0.113.7/32 203.0.113.8/32]")
 
 		// What may have been lost with a stream is told again on the next, and nothing else.

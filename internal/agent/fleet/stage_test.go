@@ -355,7 +355,7 @@ func (c *stream) Cut() {
 	})
 }
 
-// kernel is an engine whose watcher goes back by itself.
+// kernel is an engine whose watcher rolls back.
 type kernel struct {
 	stage    *stage
 	mu       sync.Mutex
@@ -373,7 +373,7 @@ type kernel struct {
 	edits    bool     // what is applied is elements of sets
 	loaded   int
 	restored []string // by whom
-	seen     []string // what was applied, whatever became of it
+	seen     []string // what was applied, whatever happened to it
 	limited  limited
 	living   livingKernel
 	lists    map[string]string // that its policies have, with what they hold; with "cut" in it some are refused

@@ -19,7 +19,7 @@ import (
 
 // State is what the next agent has to know.
 type State struct {
-	// Enrolled is the enrolment that it is of: another one begins anew.
+	// Enrolled is the enrolment that it is of: another one starts again.
 	Enrolled time.Time `json:"enrolled,omitzero"`
 
 	Desired wire.Desired `json:"desired"` // that was taken last
@@ -70,7 +70,7 @@ func writeFile(path string, data []byte) error {
 	return renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
 }
 
-// load reads what an agent before has written down of this enrolment.
+// load reads what an agent before has recorded of this enrolment.
 func (m *Member) load() {
 	var is State
 	text, err := regular.Read(filepath.Join(m.Dir, stateName), maxState)
@@ -87,7 +87,7 @@ func (m *Member) load() {
 }
 
 // save writes the state down. Where the disk is full, the state is reported and the next agent
-// does not know it: that one asks the kernel what became of it.
+// does not know it: that one asks the kernel what happened to it.
 func (m *Member) save() {
 	m.mu.Lock()
 	text, err := json.Marshal(m.state)
@@ -119,8 +119,7 @@ func (m *Member) change(change func(*State)) {
 	m.mu.Unlock()
 }
 
-// passing reports a state on the way, which the next agent need not know: it is not written
-// down.
+// passing reports a state on the way, which the next agent need not know: it is not recorded.
 func (m *Member) passing(change func(*wire.Report)) {
 	m.change(func(s *State) { change(&s.Report) })
 }

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/fleet/wire"
 )
 
-// An agent that starts anew ends the trial that it finds, or finds it ended.
+// An agent that starts again ends the trial that it finds, or finds it ended.
 func TestRestart(t *testing.T) {
 	for name, away := range map[string]time.Duration{"in time": time.Second, "too late": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestDrained(t *testing.T) {
 
 // A host is connected again at most a pause after its controller that was killed answers again, and
 // after a stream that died in silence at most as long after it can be known: whatever it is asked
-// meanwhile, or computes for who asked before.
+// meanwhile, or computes for whoever asked before.
 func TestReturns(t *testing.T) {
 	play(t, func(t *testing.T, s *stage) {
 		mux := http.NewServeMux()

@@ -1,5 +1,5 @@
 // Package work does one operation of the local API in a process of its own, whose memory
-// goes with it, and which holds the firewall's lock in the place of the agent: Run is for
+// goes with it, and which holds the firewall's lock in place of the agent: Run is for
 // the agent, and Order.Do for that process. Callers: the agent, cli.
 package work
 

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/program"
 )
 
-// Named is a program of the suite; Make makes it anew.
+// Named is a program of the suite; Make makes it again.
 type Named struct {
 	Name string
 	Make func() *program.Program

@@ -189,7 +189,7 @@ func decodeParts(data []byte) (*artifact, error) {
 	return &a, nil
 }
 
-// elementsJSON is how elements are written but for what has a part of its own:
+// elementsJSON is how elements are written except for what has a part of its own:
 // ranges as one text, which is quicker to read and smaller than a list of objects.
 type elementsJSON struct {
 	Unknown  bool                     `json:",omitempty"`

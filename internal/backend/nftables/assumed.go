@@ -40,7 +40,7 @@ func (nftables) Edits(want backend.Artifact, from, to [][]byte) ([]backend.Step,
 }
 
 // Touches is how many elements are written or deleted; few is false where Holds
-// cannot tell what became of them, or would have to begin from what was counted.
+// cannot tell what happened to them, or would have to begin from what was counted.
 func (c *contents) Touches() (n int, few bool) {
 	for _, e := range c.edits {
 		for _, k := range []*Set{e.remove, e.insert} {

@@ -15,7 +15,7 @@ import (
 
 // What commands ban is in sets of two kinds for each family: one of single addresses,
 // which is edited in place, and two of ranges. The rules look into one of these at most:
-// the other one is filled anew, and then the rules change over to it.
+// the other one is filled again, and then the rules change over to it.
 
 // side is one of the two sets of ranges.
 type side string
@@ -331,7 +331,7 @@ func (t turn) script(ctx context.Context) (Script, error) {
 // are handed over again with one of their next packets.
 type endFlows struct{ store *banStore }
 
-// Take makes the flowtables anew that the kernel has.
+// Take makes the flowtables again that the kernel has.
 func (e endFlows) Take(context.Context) error {
 	return nft.EndFlows(e.store.table)
 }

@@ -105,7 +105,7 @@ func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set
 	return exactly.done(), nil
 }
 
-// passedBy takes those of the elements that a dump missed which are there all the same
+// passedBy takes those of the elements that a dump missed which are there anyway
 // ([nfset.Conn.Dump]). Where most are missing, they are.
 func passedBy(ctx context.Context, conn *nfset.Conn, set nfset.Set, keys [][]byte, missed []int, take func(nfset.Element) error) error {
 	if len(missed) > len(keys)/2 {

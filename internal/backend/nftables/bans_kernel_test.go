@@ -140,7 +140,7 @@ func TestOnlyFlowtablesWithAChainEndFlows(t *testing.T) {
 		return s.end() != nil
 	}
 	if ends() {
-		t.Error("a flowtable without a chain is to be made anew")
+		t.Error("a flowtable without a chain is to be rebuilt")
 	}
 	if tree.Chains = []*Chain{{Name: "fast"}}; !ends() {
 		t.Error("nothing ends the flows of a flowtable")

@@ -208,7 +208,7 @@ func TestSharedGates(t *testing.T) {
 	}
 }
 
-// TestLogGatesNothing: the log's own rate holds back no packet, whatever stands
+// TestLogGatesNothing: the log's own rate holds back no packet, whatever is
 // before and behind it.
 func TestLogGatesNothing(t *testing.T) {
 	log := program.Log{Prefix: "x", Rate: hourly(1)}

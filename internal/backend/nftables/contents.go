@@ -25,7 +25,7 @@ type contents struct {
 // fills are the sets that were filled ahead of a switch.
 type fills struct{ sets []nfset.Set }
 
-// drop deletes them: what stands there for a change that fails is of no use, and
+// drop deletes them: what is there for a change that fails is of no use, and
 // memory may be what was wanting, for going back too. A set that cannot be deleted
 // is left to the next load, which trusts none that no rule uses.
 func (f *fills) drop(ctx context.Context, conn *nfset.Conn) {

@@ -52,7 +52,7 @@ func TestMalformed(t *testing.T) {
 
 // TestSendFailures: a set that cannot be filled goes, with those that were filled
 // before it for the same change; one that somebody else
-// edited meanwhile is to be read anew.
+// edited meanwhile is to be read again.
 func TestSendFailures(t *testing.T) {
 	host := kernelHost(t)
 	host.Nft("add table inet sluice; add set inet sluice full { type ipv4_addr; size 2; }; add set inet sluice before { type ipv4_addr; }; add set inet sluice living { type ipv4_addr; }; add element inet sluice living { 192.0.2.9 }")

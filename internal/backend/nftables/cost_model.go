@@ -10,7 +10,7 @@ import (
 // costs that this backend tells are made of, and what it chooses layouts by. It is
 // in the hands of whoever makes the backend ([Costs]); package calibrate measures
 // one on a host. Bytes are of kernel memory, ns of processor time. Names of JSON
-// end in the unit; what each figure is stands behind its name, where * is what the
+// end in the unit; what each figure is is behind its name, where * is what the
 // struct that it is in is of. See [Constants].
 type CostModel struct {
 	Memory MemoryCosts `json:"memory"`
@@ -67,7 +67,7 @@ type SetCosts struct {
 }
 
 // LookupCosts is what a question adds to a packet where sets are large and all of
-// their elements are asked for by turns, so that they are far away.
+// their elements are asked for in turn, so that they are far away.
 type LookupCosts struct {
 	Question float64 `json:"question-ns" what:"a rule that asks for a part of an address"`
 	Enter    float64 `json:"enter-ns" what:"going into another chain by a verdict map"`
@@ -79,11 +79,11 @@ type LookupCosts struct {
 // Curve is what a lookup costs in a set of so many elements; between them it is
 // taken to rise evenly with each doubling.
 type Curve struct {
-	Of16    float64 `json:"of-16-ns" what:"a lookup in * of 16, all asked for by turns"`
-	Of256   float64 `json:"of-256-ns" what:"a lookup in * of 256, all asked for by turns"`
-	Of4096  float64 `json:"of-4096-ns" what:"a lookup in * of 4096, all asked for by turns"`
-	Of16384 float64 `json:"of-16384-ns" what:"a lookup in * of 16384, all asked for by turns"`
-	Of65536 float64 `json:"of-65536-ns" what:"a lookup in * of 65536, all asked for by turns"`
+	Of16    float64 `json:"of-16-ns" what:"a lookup in * of 16, all asked for in turn"`
+	Of256   float64 `json:"of-256-ns" what:"a lookup in * of 256, all asked for in turn"`
+	Of4096  float64 `json:"of-4096-ns" what:"a lookup in * of 4096, all asked for in turn"`
+	Of16384 float64 `json:"of-16384-ns" what:"a lookup in * of 16384, all asked for in turn"`
+	Of65536 float64 `json:"of-65536-ns" what:"a lookup in * of 65536, all asked for in turn"`
 }
 
 // PacketCosts is what a packet costs for the parts of a program where what they ask

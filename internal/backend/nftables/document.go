@@ -10,7 +10,7 @@ import (
 )
 
 // document is the whole tree for a reader, and for "nft -f" on a host that has
-// nothing of it yet. The table stands there in one piece; what apply loads is
+// nothing of it yet. The table is there in one piece; what apply loads is
 // the same in steps.
 func (t *Tree) document(header []string) string {
 	var b strings.Builder

@@ -53,8 +53,8 @@ func expiringTexts(e Elements) string {
 	return strings.Join(out, " ")
 }
 
-// What is about to end may be there or not; whatever else differs is brought in, an
-// element with another end anew.
+// What is about to end may be there or not; whatever else differs is applied, an
+// element with another end again.
 func TestExpiringDifference(t *testing.T) {
 	for _, test := range []struct{ want, have, missing, extra string }{
 		{want: "192.0.2.1 192.0.2.2+600", have: "192.0.2.1 192.0.2.2+600"},

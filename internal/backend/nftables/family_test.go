@@ -8,7 +8,7 @@ import (
 )
 
 // TestFamilyOfChain: where one family alone comes, it is not asked for, nothing is there
-// for the other, and it is read back all the same; not where another rule leads there.
+// for the other, and it is read back anyway; not where another rule leads there.
 func TestFamilyOfChain(t *testing.T) {
 	rule := func(a program.Action, match ...program.Condition) program.Rule {
 		return program.Rule{Match: match, Actions: actions{a}}

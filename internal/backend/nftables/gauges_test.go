@@ -69,7 +69,7 @@ func TestGauges(t *testing.T) {
 	err := k.Do(func() error {
 		r, err := (&gauges{Table: Table}).Read(context.Background(), nil)
 		if err == nil && !r.Gone {
-			t.Error("what was taken away is there")
+			t.Error("what was removed is there")
 		}
 		return err
 	})

@@ -143,7 +143,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestPasses: every pass says what it promises and why it stands there, and
+// TestPasses: every pass says what it promises and why it is there, and
 // needs only what comes before.
 func TestPasses(t *testing.T) {
 	var seen []string

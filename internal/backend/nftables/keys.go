@@ -16,7 +16,7 @@ import (
 	"sluice/internal/system/kernel/nfset"
 )
 
-// keyPart says how values of one type stand in a key of the kernel's.
+// keyPart says how values of one type are in a key of the kernel's.
 type keyPart struct {
 	size int
 	kind partKind

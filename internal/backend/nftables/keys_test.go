@@ -50,7 +50,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestNoKeys: what is no key of the set is refused.
+// TestNoKeys: what is not a key of the set is refused.
 func TestNoKeys(t *testing.T) {
 	for _, c := range [][2]string{
 		{"ipv4_addr", "2001:db8::1"},

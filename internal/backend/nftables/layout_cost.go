@@ -96,7 +96,7 @@ func holdings(k *asking) held {
 		}
 	})
 	if h.chains == 1 && h.rules == 1 || h.chains > 1 && len(k.questions) == 1 && k.questions[0].leads != nil {
-		h.chains, h.rules = h.chains-1, h.rules-1 // stands in the rule itself
+		h.chains, h.rules = h.chains-1, h.rules-1 // is in the rule itself
 	}
 	return h
 }
@@ -148,7 +148,7 @@ func (m *CostModel) lookup(k *asking, touched float64, traffics []traffic) float
 }
 
 // way is the cost of asking for one address, where lookups read so many bytes
-// by turns.
+// in turn.
 func (m *CostModel) way(k *asking, a position, touched float64) float64 {
 	ns := 0.0
 	for first := k; k != nil; {

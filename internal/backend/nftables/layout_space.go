@@ -8,7 +8,7 @@ import (
 	"sluice/internal/base/addrset"
 )
 
-// position is an address as a number of 128 bits. An IPv4 address stands in the
+// position is an address as a number of 128 bits. An IPv4 address is in the
 // upper 32, so that a prefix of n bits is the upper n bits in both families.
 type position struct{ hi, lo uint64 }
 

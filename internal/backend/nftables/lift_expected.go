@@ -60,7 +60,7 @@ type meaning struct {
 	route string
 }
 
-// sets brings in what commands banned, and the names of the sets that packets fill.
+// sets applies what commands banned, and the names of the sets that packets fill.
 func (m *meaning) sets(have *State, asked askedSets) {
 	m.ids = map[string]string{}
 	m.out.Sets = slices.Clone(m.out.Sets)

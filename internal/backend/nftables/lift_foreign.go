@@ -120,7 +120,7 @@ func complement(a netip.Addr) netip.Addr {
 	return out
 }
 
-// among lifts the look-up of a key of several parts among values that stand in the rule.
+// among lifts the look-up of a key of several parts among values that are in the rule.
 func (w *ruleLifter) among(s Statement) ([]program.Condition, error) {
 	key, err := w.key(s.Field)
 	switch {
@@ -295,7 +295,7 @@ func (w *ruleLifter) other(text string, does program.Action) {
 }
 
 // spelt says of a verdict map that it is read key by key: its field has no key in a
-// program, and the keys stand in the rule.
+// program, and the keys are in the rule.
 func (w *ruleLifter) spelt(s Statement) bool {
 	_, err := w.key(s.Field)
 	return s.Set == "" && (err != nil || s.Mask != "")

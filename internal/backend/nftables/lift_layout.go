@@ -13,7 +13,7 @@ import (
 )
 
 // Chains that ask for parts of an address, each where those before left it: what
-// they say together is one set of addresses for each thing that becomes of a packet.
+// they say together is one set of addresses for each thing that happens to a packet.
 // The walk carries the addresses that get to a place, so that it costs as much as
 // there are elements, and comes out with few sets.
 

@@ -206,7 +206,7 @@ func (t *Tree) rateOf(name string) (Rate, bool) {
 	return Rate{}, false
 }
 
-// bans reads what becomes of a source over its limit: who is never banned goes on,
+// bans reads what happens to a source over its limit: who is never banned goes on,
 // the others are put into a set and dropped.
 func (p *gateParser) bans(limit *program.Limit) bool {
 	var spared addrset.Set
@@ -318,7 +318,7 @@ func (w *ruleLifter) goneToGate(g *gate) ([]program.Rule, error) {
 	return append(rules, back.made()), err
 }
 
-// limit lifts a limit that stands in a rule: by name it is shared.
+// limit lifts a limit that is in a rule: by name it is shared.
 func (w *ruleLifter) limit(s Statement) error {
 	if s.Over {
 		return errUnknown

@@ -225,7 +225,7 @@ func (w *ruleLifter) splitAt(needed []program.Condition, rest []Statement) ([]pr
 	return []program.Rule{w.made()}, nil
 }
 
-// action lifts a statement that is no condition.
+// action lifts a statement that is not a condition.
 func (w *ruleLifter) action(s Statement) error {
 	// Behind a jump the kernel goes on with the next rule, and a key that a map of
 	// verdicts does not have ends the rule (nft_lookup_eval).
@@ -344,7 +344,7 @@ func (w *ruleLifter) protocolHolds(n uint64) bool {
 	return true
 }
 
-// implied is what the kernel or nft asks before a statement that is no condition.
+// implied is what the kernel or nft asks before a statement that is not a condition.
 func (w *ruleLifter) implied(s Statement) ([]program.Condition, error) {
 	switch s.Kind {
 	case Reject:

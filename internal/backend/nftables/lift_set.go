@@ -173,7 +173,7 @@ func dynamicID(kernel string) string {
 	return kernel
 }
 
-// elementOf reads an element of several keys, or of one that is no plain address.
+// elementOf reads an element of several keys, or of one that is not a plain address.
 func elementOf(k *Set, tuple string) (program.Element, error) {
 	parts := []string{tuple}
 	if len(k.Types) > 1 {
@@ -422,7 +422,7 @@ func (w *ruleLifter) prefixAsked(field program.Field, length, bits int) (netip.P
 			return p, nil
 		}
 	}
-	// The condition may stand before a jump to this chain.
+	// The condition may be before a jump to this chain.
 	if mine, known := w.comeTo(w.chain.Name, field, 0); known && !w.inner && !mine.IsEmpty() && !rewritten(w.chain, w.number, field) {
 		if bits == 32 {
 			mine = mine.Only4()

@@ -59,7 +59,7 @@ func stateAfter(t *testing.T, p *program.Program, can backend.Capabilities) back
 }
 
 // TestLiftConstructs: everything that a program can say comes back as it was
-// meant, but for what no policy makes, which is refused by name.
+// meant, except for what no policy makes, which is refused by name.
 func TestLiftConstructs(t *testing.T) {
 	refused := map[string]string{"no fragment": "frag frag-off 0", "opaque": "meta pkttype broadcast"}
 	for _, c := range constructs {
@@ -77,7 +77,7 @@ func TestLiftConstructs(t *testing.T) {
 	}
 }
 
-// TestLiftWithoutItsBan: a limit whose ban was taken out of its chain, but for the drop
+// TestLiftWithoutItsBan: a limit whose ban was taken out of its chain, except for the drop
 // behind it, is refused by name.
 func TestLiftWithoutItsBan(t *testing.T) {
 	c := constructs[slices.IndexFunc(constructs, func(c construct) bool { return c.name == "limit per source with ban" })]

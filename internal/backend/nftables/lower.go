@@ -248,7 +248,7 @@ func (l *lowering) rewrites(chain string) bool {
 	return false
 }
 
-// unused takes away what no rule uses. Static sets that a policy names and no
+// unused removes what no rule uses. Static sets that a policy names and no
 // rule asks for are not worth their memory; living and dynamic ones neither.
 func (l *lowering) unused() {
 	t := l.tree
@@ -340,7 +340,7 @@ func inner(statements []Statement) []Statement {
 	return out
 }
 
-// origin is what stands behind an object or rule: where the policy says it and
+// origin is what is behind an object or rule: where the policy says it and
 // what, else what it is for.
 func origin(o program.Origin, text string) string {
 	if o.File == "" || o.Line == 0 {

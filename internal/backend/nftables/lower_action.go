@@ -65,7 +65,7 @@ func (a *actor) log(head, line []Statement, before, rest []program.Action) (bloc
 	return block{append(head, to)}, nil
 }
 
-// prefix is what stands before a logged packet: who logs, and what the policy
+// prefix is what is before a logged packet: who logs, and what the policy
 // says. The kernel puts nothing behind it.
 func (l *lowering) prefix(text string) string {
 	if text == "" {
@@ -197,7 +197,7 @@ func (l *lowering) rejectAny() {
 }
 
 // offload makes the chain that hands flows to a flowtable, which has its name and no
-// other rule: whoever ends the flows makes both anew (nft.EndFlows).
+// other rule: whoever ends the flows makes both again (nft.EndFlows).
 func (l *lowering) offload(flowtable string) string {
 	if l.tree.chain(flowtable) == nil {
 		l.tree.Chains = append(l.tree.Chains, &Chain{

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/program"
 )
 
-// capabilities decides what becomes of things that this kernel may lack.
+// capabilities decides what happens to things that this kernel may lack.
 // What only makes a policy faster is left out with a note unless the kernel
 // has it for certain; what a policy means is refused only when the kernel
 // lacks it for certain, and then by rule.

@@ -357,7 +357,7 @@ func (m *matcher) fieldOf(f program.Field) (string, error) {
 	return "", fmt.Errorf("%s cannot be part of a set's key", f)
 }
 
-// inlineAddresses is how many ranges stand in a rule itself; more get a set.
+// inlineAddresses is how many ranges are in a rule itself; more get a set.
 const inlineAddresses = 32
 
 // inlineSet is the name of sets that rules get which list many addresses.

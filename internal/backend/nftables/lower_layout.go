@@ -30,7 +30,7 @@ func newLaid(s *program.Set, family int, k *asking) *laid {
 	return &laid{set: s, family: family, asking: k, sets: map[any]*Set{}, chains: map[string]Statement{}}
 }
 
-// networkOffset is where an address stands in the network header, in bits.
+// networkOffset is where an address is in the network header, in bits.
 var networkOffset = map[int]map[program.Field]int{
 	4: {program.Source: 96, program.Destination: 128},
 	6: {program.Source: 64, program.Destination: 192},
@@ -194,7 +194,7 @@ func decimals(values []uint64) []string {
 	return out
 }
 
-// dispatch puts the chains of sets that are laid out in the place of the
+// dispatch puts the chains of sets that are laid out in place of the
 // conditions on them. A way that has one ends in the statement that leads there,
 // since its chains go on to the body; of several, and where the body returns
 // from the rule's own chain, the others are asked as plain sets. It gives the
@@ -209,7 +209,7 @@ func (a *actor) dispatch(m *matcher, matches ways, body block) (ways, []bool, er
 		}
 		asked := way[first]
 		rest := slices.DeleteFunc(slices.Delete(slices.Clone(way), first, first+1), func(s Statement) bool {
-			return s.Field == "meta nfproto" // which is said anew where it is needed
+			return s.Field == "meta nfproto" // which is said again where it is needed
 		})
 		for j, s := range rest {
 			if s.Kind == laidOut {

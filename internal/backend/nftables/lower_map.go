@@ -198,7 +198,7 @@ func (a *actor) verdictMap(action program.VerdictMap) ([]Statement, error) {
 	return out, nil
 }
 
-// countersOfRules are the counters that stand in rules: the others of the
+// countersOfRules are the counters that are in rules: the others of the
 // program are counts of elements.
 func countersOfRules(p *program.Program) map[string]bool {
 	out := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 // at all never matches, one empty way always does.
 type ways [][]Statement
 
-// always is made anew each time, since ways are built upon in place.
+// always is rebuilt each time, since ways are built upon in place.
 func always() ways { return ways{nil} }
 
 var never ways
@@ -71,7 +71,7 @@ var plainFields = map[program.Field]string{
 
 const timeField = "meta time"
 
-// addressFields stand behind the name of a family; keyFields are what else a set's key
+// addressFields are behind the name of a family; keyFields are what else a set's key
 // may be made of.
 var (
 	addressFields = map[program.Field]string{
@@ -280,7 +280,7 @@ func turned(not bool) ways {
 
 // rank orders the statements of a match: what is cheap to ask and turns many
 // packets away comes first, named sets and the routing table last. Conditions
-// have no effects, so their order has no meaning; but a port has to stand
+// have no effects, so their order has no meaning; but a port has to be
 // behind its protocol.
 func rank(s Statement) int {
 	if s.Kind != Match {
@@ -379,7 +379,7 @@ func (m *matcher) asInHeader(way []Statement) {
 // rank is rank with what counts last: an element counts as soon as it is found,
 // and is to count only what all conditions let through. Of bans the element is
 // asked first, though it then counts packets of the host's own addresses too:
-// what would stand before it is the routing table, which takes longer to ask than
+// what would be before it is the routing table, which takes longer to ask than
 // all the rest, and would be asked for every packet.
 func (m *matcher) rank(s Statement) int {
 	if s.Kind == Match && s.Set != "" {

@@ -195,6 +195,6 @@ func (b block) returns() bool {
 	return false
 }
 
-// plain says whether the block can stand in a rule: one line that ends in a
+// plain says whether the block can be in a rule: one line that ends in a
 // verdict and has no gate.
 func (b block) plain() bool { return len(b) == 1 && b.decides() }

@@ -11,7 +11,7 @@ import (
 )
 
 // The mark is the name of an empty chain in a table of its own, which no hook
-// calls: nft lists names in every version, and the table can be made anew in
+// calls: nft lists names in every version, and the table can be rebuilt in
 // the transaction that switches the rules without a packet seeing it.
 const (
 	markTable     = "sluice_generation"

@@ -162,13 +162,13 @@ func quotable(text string, limit int) string {
 const maxInterface = 15
 
 // validDevice says whether an interface can have a name (dev_valid_name in the kernel's
-// net/core/dev.c). It may stand in a set, which is sent as it is, and has no wildcards.
+// net/core/dev.c). It may be in a set, which is sent as it is, and has no wildcards.
 func validDevice(n string) bool {
 	return n != "" && len(n) <= maxInterface && n != "." && n != ".." && !strings.ContainsAny(n, "/: \t\n\v\f\r\x00")
 }
 
 // deviceText is the name of an interface as an element of a set in nft's text. A "*" at
-// its end would be a wildcard but for the backslash (expr_evaluate_string of nft's
+// its end would be a wildcard except for the backslash (expr_evaluate_string of nft's
 // src/evaluate.c). Names of Textless are for readers alone.
 func deviceText(n string) string {
 	if start, star := strings.CutSuffix(n, "*"); star {
@@ -177,7 +177,7 @@ func deviceText(n string) string {
 	return `"` + strings.ReplaceAll(n, `"`, `\"`) + `"`
 }
 
-// validInterface says whether a name can be an interface's and stand in quotes.
+// validInterface says whether a name can be an interface's and are in quotes.
 // One that begins with "@" is listed by nft as if it were a set.
 func validInterface(n string) bool {
 	if n == "" || n == "*" || n[0] == '@' || len(strings.TrimSuffix(n, "*")) > maxInterface {

@@ -8,7 +8,7 @@ import (
 )
 
 // layoutOthers makes the sets that another program fills with single addresses. It knows
-// them by their names, so that these say nothing of the layout, which is always the same.
+// them by their names, so that these say nothing about the layout, which is always the same.
 func layoutOthers(p *parts) {
 	for _, f := range families {
 		p.byFam[f] = []*Set{{

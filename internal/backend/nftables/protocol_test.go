@@ -9,7 +9,7 @@ import (
 )
 
 // TestProtocolOfChain: where one protocol alone comes, it is not asked for, and read
-// back all the same; not where another rule leads there without asking.
+// back anyway; not where another rule leads there without asking.
 func TestProtocolOfChain(t *testing.T) {
 	port := numbersOf(program.Port, exactly(22))
 	rule := func(a program.Action, match ...program.Condition) program.Rule {

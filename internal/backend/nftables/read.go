@@ -101,7 +101,7 @@ func edited(k *Set) bool {
 	return k.Life == program.Living || k.Counted && k.Life != program.Dynamic
 }
 
-// tries is how often a table is read anew where somebody changes the ruleset
+// tries is how often a table is read again where somebody changes the ruleset
 // meanwhile.
 const tries = 10
 

@@ -166,7 +166,7 @@ func TestStepsOrder(t *testing.T) {
 		for _, s := range stepsTo(t, other, have) {
 			n := slices.Index(order, s.Purpose)
 			if n < at {
-				t.Errorf("%s %q stands behind %s", s.Purpose, s.Name, order[at])
+				t.Errorf("%s %q is behind %s", s.Purpose, s.Name, order[at])
 			}
 			at = n
 			if s.Purpose == backend.Switch {

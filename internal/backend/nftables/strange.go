@@ -179,7 +179,7 @@ func (s *stepper) unmade() {
 		out := *k
 		out.Elements = Elements{}
 		for _, e := range h.Strange {
-			if e.key == everyKey { // stands in no hash, and has no key to be written
+			if e.key == everyKey { // is in no hash, and has no key to be written
 				s.add(backend.Fill, "the element of "+k.Name+" for every other key", elementText("delete", s.at(k.Name), []string{everyKey}))
 				continue
 			}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is for packets of one family alone may stand in a table of that family, of the
+// What is for packets of one family alone may be in a table of that family, of the
 // same name as the one of family inet: a NAT chain of family inet has the kernel enter
 // what it translates, or that it translates nothing, for each new flow of both. Names
 // say where things are: those in the table of a family begin with it, so that no two

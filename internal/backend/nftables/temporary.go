@@ -39,7 +39,7 @@ func (n nftables) Guard(life time.Duration) (backend.Guard, error) {
 	return nft.NewGuard(n.table, life)
 }
 
-// inTime is a set whose elements the kernel takes away; the digits say so to who reads
+// inTime is a set whose elements the kernel removes; the digits say so to whoever reads
 // the table back.
 const inTime = "in_time_00000001"
 

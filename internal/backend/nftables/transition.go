@@ -257,7 +257,7 @@ func (s *stepper) beginGrace() string {
 		s.at(graceSet), max(1, s.passing.most.Milliseconds()))
 }
 
-// endGrace takes away what a grace left that is over, or that the policy does not
+// endGrace removes what a grace left that is over, or that the policy does not
 // give.
 func (s *stepper) endGrace() {
 	g := &s.have.grace

@@ -41,7 +41,7 @@ func withGrace(a *artifact, grace time.Duration) *artifact {
 }
 
 // TestGraceIsTakenUpAgain stops after every step of changes that begin to track. A
-// grace that has begun goes on, whatever becomes of the command, and is no
+// grace that has begun goes on, whatever happens to the command, and is no
 // difference; nor is what is left of it when it is over, until the next steps.
 func TestGraceIsTakenUpAgain(t *testing.T) {
 	host := kernelHost(t)

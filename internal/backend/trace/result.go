@@ -7,7 +7,7 @@ import (
 	"sluice/internal/base/packet"
 )
 
-// Verdict is what became of a packet.
+// Verdict is what happened to a packet.
 type Verdict string
 
 // Verdicts.
@@ -34,7 +34,7 @@ type Result struct {
 	// Packet is the packet as it left or arrived, or as it was last seen.
 	Packet packet.Packet `json:"-"`
 	Notes  []string      `json:"notes,omitempty"` // what is not as on the host
-	// Loaded says that a table of Sluice's is there.
+	// Loaded says that a table of Sluice is there.
 	Loaded bool `json:"loaded"`
 }
 

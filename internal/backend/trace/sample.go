@@ -6,7 +6,7 @@ import "context"
 // by whomever, and say which rule drops them.
 type Sampler interface {
 	// Sample follows packets of the calling thread's network namespace until the context
-	// ends. Until then a table that marks some of them stands there, which goes with the
+	// ends. Until then a table that marks some of them is there, which goes with the
 	// process, however that ends.
 	Sample(ctx context.Context, q Sampling) error
 }

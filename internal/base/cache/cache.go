@@ -60,7 +60,7 @@ func (c Cache) Get(kind, key string) ([]byte, bool) {
 }
 
 // Put keeps data under a key; the oldest of many entries goes. A cache that
-// cannot be written is as good as none, so nothing is said of it.
+// cannot be written is as good as none, so nothing is said about it.
 func (c Cache) Put(kind, key string, data []byte) {
 	if c.dir == "" {
 		return
@@ -75,7 +75,7 @@ func (c Cache) Put(kind, key string, data []byte) {
 	}
 }
 
-// replace writes a file as a whole for who reads meanwhile. It does not wait for
+// replace writes a file as a whole for whoever reads meanwhile. It does not wait for
 // the disk: what a crash leaves half has a wrong checksum.
 func (c Cache) replace(path string, data []byte) error {
 	f, err := os.CreateTemp(c.dir, ".new-*")

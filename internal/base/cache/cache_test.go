@@ -106,7 +106,7 @@ func TestMakesNoState(t *testing.T) {
 	}
 }
 
-// What stands in the place of an entry and is no file, or has no end, is none, and
+// What is in place of an entry and is no file, or has no end, is none, and
 // makes way for the next one.
 func TestNoFile(t *testing.T) {
 	c := Below(t.TempDir())

@@ -43,7 +43,7 @@ type Sample struct {
 	text string // of the labels; "": Write makes it
 }
 
-// Labelled is a sample of no value yet, for who writes it again and again.
+// Labelled is a sample of no value yet, for whoever writes it again and again.
 func Labelled(labels map[string]string) Sample {
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
 	return Sample{Labels: labels, text: labelText(labels)}

@@ -264,7 +264,7 @@ func pass(ctx context.Context, r Request, src source, res *Result, w io.Writer, 
 	return nil
 }
 
-// counter tells of what is read through it.
+// counter reports what is read through it.
 type counter struct {
 	ctx         context.Context
 	r           io.Reader

@@ -67,7 +67,7 @@ func (in *insider) control(_, address string, _ syscall.RawConn) error {
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
 // Addresses of IPv6 that lead to one of IPv4: by NAT64 (RFC 6052), of which the second prefix is
-// for translators of an own network (RFC 8215), and by 6to4 (RFC 3056).
+// for translators of its own network (RFC 8215), and by 6to4 (RFC 3056).
 var (
 	nat64      = netip.MustParsePrefix("64:ff9b::/96")
 	nat64Local = netip.MustParsePrefix("64:ff9b:1::/48")

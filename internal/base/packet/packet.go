@@ -1,6 +1,6 @@
 // Package packet is what the judges of policies and programs speak of: one
 // packet with what the kernel knows of it when it meets a hook. It is data
-// alone and imports nothing of Sluice's.
+// alone and imports nothing of Sluice.
 package packet
 
 import (
@@ -36,7 +36,7 @@ type Packet struct {
 	ICMPType   uint8  // ICMP and ICMPv6
 	ICMPCode   uint8
 	ICMPID     uint16 // of queries and their replies
-	// Segment is where a TCP packet stands in its connection; nil is where it should.
+	// Segment is where a TCP packet is in its connection; nil is where it should.
 	Segment *Segment
 	// Quoted is the packet that an ICMP error carries inside, as the sender of
 	// the error met it; nil is none or unknown.

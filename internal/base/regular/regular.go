@@ -58,7 +58,7 @@ func ReadAll(f *os.File, path string, most int64) ([]byte, error) {
 // those of [os.Open], or a [fs.PathError] of [Err].
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0) }
 
-// OpenFile is Open with the flags of [os.OpenFile], but for O_TRUNC: a file is cut
+// OpenFile is Open with the flags of [os.OpenFile], except for O_TRUNC: a file is cut
 // once it is known what it is. What is written is no symbolic link, by which another
 // file would be.
 func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
@@ -91,7 +91,7 @@ func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// SyncDir waits until the disk has what stands in a folder: which files, and not what
+// SyncDir waits until the disk has what is in a folder: which files, and not what
 // they hold.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)

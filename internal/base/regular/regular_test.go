@@ -13,7 +13,7 @@ import (
 	"sluice/internal/base/regular"
 )
 
-// What stands in the file's place between the look at it and its opening, a FIFO that
+// What is in the file's place between the look at it and its opening, a FIFO that
 // nobody writes to, keeps nobody waiting.
 func TestOpenNeverWaits(t *testing.T) {
 	dir := t.TempDir()

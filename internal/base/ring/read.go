@@ -91,7 +91,7 @@ func Tail(dir string, size int64) (*Reader, error) {
 		r.first, r.in = all[i], lines{file: f}
 		end, err := f.Seek(0, io.SeekEnd)
 		if err == nil {
-			// A line that this cuts is passed over.
+			// A line that this cuts is skipped.
 			r.in.at, err = f.Seek(max(end-size, 0), io.SeekStart)
 		}
 		if err != nil {

@@ -5,7 +5,7 @@
 // A folder has segments, named by the number of their first record, in which a record is a
 // line of text: the CRC-32C of all behind it in hexadecimal, its number, when it was appended
 // by the wall clock in microseconds, the boot and CLOCK_BOOTTIME in nanoseconds, and the data.
-// A line that is cut or damaged is passed over, and costs no other. Numbers rise by one for
+// A line that is cut or damaged is skipped, and costs no other. Numbers rise by one for
 // each record, across restarts; nothing is synced, so that a crash of the machine, and not
 // one of the process, loses the last seconds, whose numbers are then given again.
 package ring
@@ -48,9 +48,9 @@ var ErrLong = fmt.Errorf("a record has more than %d bytes", most)
 // ErrTaken says that another writes the ring.
 var ErrTaken = errors.New("another process writes there")
 
-// Ring is one that is written. Its methods are for one goroutine, but for Grown.
+// Ring is one that is written. Its methods are for one goroutine, except for Grown.
 type Ring struct {
-	// Note is told what others removed under it, where a Flush goes on anew; nil: nobody.
+	// Note is told what others removed under it, where a Flush goes on again; nil: nobody.
 	Note func(error)
 
 	dir     string
@@ -121,7 +121,7 @@ func (r *Ring) resume(first uint64) error {
 	r.next = first
 	f, err := regular.OpenFile(name(r.dir, first), os.O_RDWR|os.O_APPEND, 0)
 	if regular.Unfit(err) || errors.Is(err, os.ErrNotExist) {
-		r.next++ // what stands there under its name stays
+		r.next++ // what is there under its name stays
 		return nil
 	}
 	if err != nil {
@@ -204,7 +204,7 @@ func (r *Ring) Flush() error {
 	err := r.write()
 	if err != nil {
 		if r.file != nil && r.file.Truncate(r.length) != nil {
-			r.close() // and some of it may stand there
+			r.close() // and some of it may be there
 		} else {
 			r.next -= uint64(r.count) //nolint:gosec // a count
 		}
@@ -244,7 +244,7 @@ func (r *Ring) stay() error {
 
 func (r *Ring) note(what string) {
 	if r.Note != nil {
-		r.Note(fmt.Errorf("%s was removed, with what was kept in it, and is begun anew", what))
+		r.Note(fmt.Errorf("%s was removed, with what was kept in it, and is started again", what))
 	}
 }
 

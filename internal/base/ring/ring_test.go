@@ -224,7 +224,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// FuzzOpen opens whatever stands in the folder, reads it, and goes on behind it.
+// FuzzOpen opens whatever is in the folder, reads it, and goes on behind it.
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
 	written(f, dir, "a", "b")
@@ -355,7 +355,7 @@ func segmentsOf(t *testing.T, dir string) int {
 	return len(all)
 }
 
-// Where others remove what is written, or put something else in its place, it is begun anew,
+// Where others remove what is written, or put something else in its place, it is started again,
 // which is said once, and nothing that comes then is lost.
 func TestRemovedUnderneath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agent", "log")

@@ -165,7 +165,7 @@ func (e *expression) names(into map[string]bool) {
 // String is the selector with single blanks, and without parentheses that say nothing.
 func (s *Selector) String() string { return s.of.text("") }
 
-// text is e as it stands below an operator.
+// text is e as it is below an operator.
 func (e *expression) text(below string) string {
 	switch e.operator {
 	case "not":

@@ -1,4 +1,4 @@
-// Package sorting sorts by one sort for every type. slices.SortFunc is compiled anew for
+// Package sorting sorts by one sort for every type. slices.SortFunc is compiled again for
 // each type that it sorts, 5 to 15 KB each: so it is for what sorts very many values, as
 // addrset and geo do, and everybody else calls this package.
 package sorting

@@ -1,5 +1,5 @@
 // Package testgolden compares what a test made with what its testdata holds, and writes that
-// anew with go test -update. Tests alone call it.
+// again with go test -update. Tests alone call it.
 package testgolden
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write anew what testdata holds")
+var update = flag.Bool("update", false, "write again what testdata holds")
 
 // Update says that it was called with -update.
 func Update() bool { return *update }
@@ -34,6 +34,6 @@ func File(t testing.TB, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
-		t.Errorf("%s (-want +got, -update writes it anew):\n%s", file, diff)
+		t.Errorf("%s (-want +got, -update writes it again):\n%s", file, diff)
 	}
 }

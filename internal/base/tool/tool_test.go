@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Whoever reads slowly reads all the same what a program has printed, even if that has
+// Whoever reads slowly reads anyway what a program has printed, even if that has
 // ended long ago and another one holds its output.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 // Package users finds the users and groups of this host by their names. Callers: resolve
 // and the commands, for "by user", apart, for the user that it starts a process as, and
-// the agent, for who may ask it.
+// the agent, for whoever may ask it.
 package users
 
 import (
@@ -69,7 +69,7 @@ func ask(ctx context.Context, database, name string) ([]string, error) {
 	line, _, _ := strings.Cut(out.text.String(), "\n")
 	fields := strings.Split(line, ":")
 	if len(fields) < 4 || fields[0] == "" {
-		return nil, fmt.Errorf("getent %s %s has answered %q, which is no line of %s", database, name, line, database)
+		return nil, fmt.Errorf("getent %s %s has answered %q, which is not a line of %s", database, name, line, database)
 	}
 	return fields, nil
 }

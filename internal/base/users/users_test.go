@@ -53,7 +53,7 @@ esac`)
 	}
 	for name, want := range map[string]string{
 		"nobody-of-that-name": `this host has no user "nobody-of-that-name"`,
-		"odd":                 "no line of passwd",
+		"odd":                 "not a line of passwd",
 		"broken":              "exit status 3",
 		"endless":             "getent passwd endless: ",
 	} {
@@ -97,7 +97,7 @@ esac`)
 	}
 	for name, want := range map[string]string{
 		"nobody-of-that-name": `this host has no group "nobody-of-that-name"`,
-		"odd":                 "no line of group",
+		"odd":                 "not a line of group",
 	} {
 		if _, err := GroupNumber(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

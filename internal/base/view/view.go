@@ -71,7 +71,7 @@ func (r *Reader) may(info fs.FileInfo, what fs.FileMode) bool {
 	return info.Mode()&what != 0
 }
 
-// In is what there is in one folder, for names from base, but for a file of a name in there, and for
+// In is what there is in one folder, for names from base, except for a file of a name in there, and for
 // what the reader, if there is one, may not open.
 func In(folder, base, but string, by *Reader) (*View, error) {
 	root, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0)

@@ -67,7 +67,7 @@ func Explained(w io.Writer, v *engine.Explained, everyRule bool) {
 	printEnd(w, v)
 }
 
-// printEnd prints what stands behind every answer.
+// printEnd prints what is behind every answer.
 func printEnd(w io.Writer, v *engine.Explained) {
 	if len(v.Assumed) > 0 {
 		fmt.Fprintln(w, "\nAssumed, because not given: "+strings.Join(v.Assumed, ", ")+".")

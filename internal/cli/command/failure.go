@@ -38,7 +38,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// fail tells of what a command ended with and returns the exit status.
+// fail reports what a command ended with and returns the exit status.
 func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.Writer) int {
 	text, status := words.Ended(err, HereArguments(cmd))
 	if errors.Is(err, ErrInterrupted) {

@@ -120,7 +120,7 @@ func Exact(w io.Writer) io.Writer {
 	return Bare(w)
 }
 
-// exactWriter writes as it is what counts as printed all the same.
+// exactWriter writes as it is what counts as printed anyway.
 type exactWriter struct {
 	*counted
 	to io.Writer

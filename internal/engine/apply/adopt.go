@@ -162,7 +162,7 @@ func (t tracking) Take(context.Context) error { return t.adoptConnections() }
 func (tracking) Text() string { return "" }
 
 // adoptConnections makes the entries of the host's own connections that have none. Where that
-// fails the change is planned anew, with a grace for them.
+// fails the change is planned again, with a grace for them.
 func (s *session) adoptConnections() error {
 	if s.adoption.program == nil {
 		return nil
@@ -187,7 +187,7 @@ func (s *session) adoptConnections() error {
 	return fmt.Errorf("%w: %w", backend.ErrChanged, err)
 }
 
-// adoptLate is adoptConnections behind the switch, for connections that came about meanwhile.
+// adoptLate is adoptConnections behind the switch, for connections that happened meanwhile.
 func (s *session) adoptLate() {
 	if s.adoption != nil && !s.noEntries {
 		_ = s.adoptConnections() // it says itself why it failed

@@ -157,7 +157,7 @@ func TestOwnConnectionsLive(t *testing.T) {
 	if left := l.grace(); left != 0 {
 		t.Errorf("a grace was begun: %s", left)
 	}
-	began := map[uint16]netip.Addr{} // port of the server to who began
+	began := map[uint16]netip.Addr{} // port of the server to whoever began
 	err := host.Do(func() error {
 		entries, err := conntrack.List()
 		for _, e := range entries {

@@ -430,7 +430,7 @@ func (h *Host) overdue() *Pending {
 }
 
 // confirm makes the running generation the one that boots. Where that cannot be
-// written, it is kept all the same, and the error is an *UndurableError.
+// written, it is kept anyway, and the error is an *UndurableError.
 func (s *session) confirm(ctx context.Context) error {
 	pending := s.cur.Pending
 	err := s.confirmRunning()

@@ -21,7 +21,7 @@ func (e *editing) Edits(want backend.Artifact, from, to [][]byte) ([]backend.Ste
 
 func (e *editing) reads() int { return e.whole + e.terse + e.since }
 
-// TestFewElements: a few elements more or less are brought in and read back without
+// TestFewElements: a few elements more or less are applied and read back without
 // reading anything else; not where somebody was at the ruleset, before or meanwhile,
 // nor where more differs than that.
 func TestFewElements(t *testing.T) {

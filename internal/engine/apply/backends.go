@@ -16,7 +16,7 @@ import (
 // backends are all that this program has.
 func (h *Host) backends() []backend.Backend { return append([]backend.Backend{h.Backend}, h.Others...) }
 
-// With is the host with a backend of new policies, in the place of its namesake.
+// With is the host with a backend of new policies, in place of its namesake.
 func (h *Host) With(b backend.Backend) *Host {
 	with := *h
 	with.Backend = b
@@ -99,7 +99,7 @@ func (h *Host) empty(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// removals are the steps that take away what backends beside one hold.
+// removals are the steps that remove what backends beside one hold.
 func (h *Host) removals(ctx context.Context, beside backend.Backend) ([]backend.Step, error) {
 	var out []backend.Step
 	for _, b := range h.backends() {
@@ -126,7 +126,7 @@ func (h *Host) removals(ctx context.Context, beside backend.Backend) ([]backend.
 	return out, nil
 }
 
-// emptyOthers takes away what other backends than that of the session hold.
+// emptyOthers removes what other backends than that of the session hold.
 func (s *session) emptyOthers(ctx context.Context) error {
 	steps, err := s.removals(ctx, s.Backend)
 	if err != nil {

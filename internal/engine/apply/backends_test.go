@@ -40,7 +40,7 @@ func (s *several) try(of backend.Backend, f func(ctx context.Context, h *Host) e
 			h.Others = append(h.Others, b)
 		}
 	}
-	// What it would bring back is in the memory of this process, which does so itself.
+	// What it would restore is in the memory of this process, which does so itself.
 	h.Watcher = []string{"/bin/sh", "-c", "echo armed >&3"}
 	return s.ns.Do(func() error { return f(context.Background(), h) })
 }

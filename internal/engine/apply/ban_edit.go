@@ -91,7 +91,7 @@ func (s *session) bringBack(ctx context.Context, c *commands, cause error) error
 	return fmt.Errorf("%w\n  nothing changed", cause)
 }
 
-// shorten writes the journal anew where that is worth it. It is looked at each
+// shorten writes the journal again where that is worth it. It is looked at each
 // time that the journal has grown to twice as many MiB.
 func (s *session) shorten(journal bans.Journal, before int64, now time.Time) error {
 	magnitude := func(size int64) int { return bits.Len64(uint64(size) >> 20) } //nolint:gosec // not negative
@@ -105,7 +105,7 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 	return s.rewrite(journal, list, now)
 }
 
-// rewrite writes the journal anew where it is long for what it comes to, which is the list.
+// rewrite writes the journal again where it is long for what it comes to, which is the list.
 func (s *session) rewrite(journal bans.Journal, list *bans.List, now time.Time) error {
 	if !journal.Long(list, now) {
 		return nil

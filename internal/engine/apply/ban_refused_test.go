@@ -44,7 +44,7 @@ func (refusal) Take(context.Context) error { return errRefused }
 func (refusal) Text() string               { return "" }
 
 // A ban that the kernel takes in part is taken back as a whole: there is none
-// that no list tells of.
+// that no list reports.
 func TestBanThatFailsHalfway(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})

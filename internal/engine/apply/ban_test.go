@@ -115,7 +115,7 @@ func TestBansOutliveWhatIsApplied(t *testing.T) {
 	l.must(command{Op: "rollback", N: -1})
 	l.wantBans(someBans)
 	if out := l.must(command{Op: "apply", Policy: "a bans"}); !strings.Contains(out, "unchanged true") {
-		t.Errorf("what runs was applied anew: %s", out)
+		t.Errorf("what runs was applied again: %s", out)
 	}
 	l.must(command{Op: "flush"})
 	l.must(command{Op: "restore"})
@@ -269,7 +269,7 @@ func TestNeverBanWinsOverCommands(t *testing.T) {
 	}
 }
 
-// What was counted goes on when a ban is prolonged and when ranges are cut anew.
+// What was counted goes on when a ban is prolonged and when ranges are cut again.
 func TestHitsGoOn(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})

@@ -10,7 +10,7 @@ import (
 
 // forgetBanned deletes the tracked flows of banned addresses. Rules ask bans of
 // what begins a flow, so a ban holds for flows that exist by ending them: their
-// next packet begins anew, and is asked. It runs behind the switch, when no more
+// next packet starts again, and is asked. It runs behind the switch, when no more
 // such flows can begin. What cannot be deleted is told of.
 func (s *session) forgetBanned(c change) {
 	if c.to == nil {

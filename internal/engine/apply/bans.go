@@ -182,7 +182,7 @@ func (h *Host) BansByLimits(ctx context.Context) (list []BanEntry, generation in
 // LimitBan is what a limit has banned.
 type LimitBan struct {
 	What  addrset.Range
-	Known bool // to who asks
+	Known bool // to whoever asks
 	Spare bool // never-ban or the host exempts a part of it; not read of what is known
 }
 

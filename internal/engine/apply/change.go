@@ -187,7 +187,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 	return nil
 }
 
-// tries is how often a transaction is made anew when other tools change the
+// tries is how often a transaction is rebuilt when other tools change the
 // ruleset at the same time.
 const tries = 20
 
@@ -284,7 +284,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	return nil
 }
 
-// keepGrace writes down the grace that the switch may end.
+// keepGrace records the grace that the switch may end.
 func (s *session) keepGrace(j *journal) error {
 	if s.passage == nil || j.Back || j.Grace != nil {
 		return nil

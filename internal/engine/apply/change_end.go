@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// finish writes down a change that the kernel has made. It may run twice.
+// finish records a change that the kernel has made. It may run twice.
 func (s *session) finish(j *journal) error {
 	from, fromErr := s.generation(j.From.Generation)
 	if fromErr == nil && j.From.Generation != j.To.Generation {
@@ -109,7 +109,7 @@ func (s *session) tidy() {
 	}
 }
 
-// goBack brings back what was there before a change that failed, and says what
+// goBack restores what was there before a change that failed, and says what
 // the kernel holds now. It does not heed the context, whose end may be why.
 func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goBackTime)
@@ -178,7 +178,7 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	return s.drop(j)
 }
 
-// drop ends a journal whose change did not come about.
+// drop ends a journal whose change did not happen.
 func (s *session) drop(j *journal) error {
 	running, _ := s.generation(s.cur.Running)
 	s.forgetSysctls(desired(running))

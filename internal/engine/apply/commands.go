@@ -33,8 +33,8 @@ type commands struct {
 	backend.BanStore `json:"-"`
 }
 
-// keepCommands writes down what commands have to know of what was loaded: one object of
-// what this package and the backend have to know. It is written anew at every boot, so
+// keepCommands records what commands have to know of what was loaded: one object of
+// what this package and the backend have to know. It is rewritten at every boot, so
 // that a loss of power does not matter.
 func (s store) keepCommands(mark string, bans backend.BanStore) error {
 	c := &commands{Format: format, Mark: mark, BanStore: bans}
@@ -266,7 +266,7 @@ func (s *session) banned() (*bans.List, error) {
 	return list, nil
 }
 
-// settleBans writes down that the kernel holds what the journal says, once an artifact
+// settleBans records that the kernel holds what the journal says, once an artifact
 // is loaded under a mark.
 func (s *session) settleBans(a backend.Artifact, mark string) error {
 	store := s.banStore(a)

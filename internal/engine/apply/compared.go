@@ -97,7 +97,7 @@ func (s *session) foundBans(list *bans.List, store backend.BanStore, plan backen
 	s.bansFound = &compared{list.Sum, s.clockAhead()}
 }
 
-// keepBans writes down that bans were compared since an instant, beside a reading that
+// keepBans records that bans were compared since an instant, beside a reading that
 // holds still.
 func (s *session) keepBans(since *instant) {
 	if w := s.reading(); !s.Beside && w != nil && since.is(&w.Ruleset) && s.bansFound != nil {

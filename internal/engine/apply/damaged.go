@@ -15,7 +15,7 @@ import (
 type UnreadableError struct {
 	Generation int
 	Cause      error
-	Holds      Condition // Running: surely its rules; Foreign: some of Sluice's; Nothing
+	Holds      Condition // Running: surely its rules; Foreign: some of Sluice; Nothing
 	Boots      string    // what the next boot does
 	Left       bool      // a restore left the rules alone
 }

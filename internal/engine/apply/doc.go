@@ -11,7 +11,7 @@
 //	            the policy's files, nor country data, nor a network are needed
 //	mark        a name that the kernel takes in the same transaction that
 //	            switches the rules, in a table of its own; so the kernel itself
-//	            says which generation it holds, whatever became of the process
+//	            says which generation it holds, whatever happened to the process
 //	journal     a file that stands while a change is under way: from where to
 //	            where. Who finds one asks the kernel for its mark and then
 //	            finishes the change or forgets it
@@ -38,7 +38,7 @@
 //     that outlives its killed parent still holds it.
 //   - Only a confirmed generation is loaded at boot. Nothing is loaded there only
 //     where the state has nothing at all, or says that the policy was removed. Where
-//     it is incomplete, the record is made anew from the generations and the kernel,
+//     it is incomplete, the record is rebuilt from the generations and the kernel,
 //     and the host is closed where these do not say for certain what was confirmed.
 //   - A generation on trial is on disk as such before the rules switch. From the end
 //     of its time on every reader counts it as taken back, unless it is confirmed on

@@ -135,7 +135,7 @@ func (s *session) saveExceptions(list []Exception) error {
 }
 
 // refuseLifted refuses a trial of a generation that lets in whom commands have not let in
-// any more: what holds is brought in once it is kept.
+// any more: what holds is applied once it is kept.
 func (s *session) refuseLifted(g *Generation, o Options) error {
 	hold, err := s.exceptions(s.now())
 	if err != nil || o.Confirm == 0 {
@@ -174,7 +174,7 @@ func (d ExceptionDrift) String() string {
 }
 
 // ExceptionDrift is how the exceptions of the generation that runs differ from those that
-// hold, but for those that its policy leaves out. A trial runs as it is. It takes no lock.
+// hold, except for those that its policy leaves out. A trial runs as it is. It takes no lock.
 func (h *Host) ExceptionDrift() ([]ExceptionDrift, error) {
 	st, cur, err := h.peek()
 	if err != nil || cur.Running == 0 || cur.BootID != bootID() {

@@ -22,7 +22,7 @@ func exemptNow(f *host.Facts, last program.Held) program.Held {
 	return program.Held{Addresses: sorting.Unique(all, netip.Addr.Compare)}
 }
 
-// afresh reads what is needed to fill sets anew, and is what they held last without what
+// afresh reads what is needed to fill sets again, and is what they held last without what
 // that takes the place of. What cannot be read stays exempt.
 func (s *session) afresh(f *host.Facts, sets []backend.FollowedSet, last map[string]program.Held) map[string]program.Held {
 	if !slices.ContainsFunc(sets, func(set backend.FollowedSet) bool { return set.ID == program.ExemptSet }) {
@@ -42,7 +42,7 @@ func (s *session) afresh(f *host.Facts, sets []backend.FollowedSet, last map[str
 }
 
 // lastHeld is what sets of an artifact held last: of who is exempt what this session
-// has loaded, else what was written down, else what it was compiled with.
+// has loaded, else what was recorded, else what it was compiled with.
 func (s *session) lastHeld(a backend.Following) map[string]program.Held {
 	out := s.lastKnown()
 	if held, loaded := s.filled[program.ExemptSet]; loaded {

@@ -41,7 +41,7 @@ func (f *Fitted) leftOut() error {
 	return remedied(SyncOnceUp, fmt.Errorf("left out, since the interface does not exist yet: %s", strings.Join(f.Missing, ", ")))
 }
 
-// holdAs writes down what of a generation the kernel was given.
+// holdAs records what of a generation the kernel was given.
 func (s *session) holdAs(g *Generation, f *Fitted) error {
 	if g == nil || g.Fitted.same(f) {
 		return nil

@@ -105,7 +105,7 @@ func TestWaitingNeverCloses(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = l.run(command{Op: "restore", Waiting: true})
-			if (err == nil) != (damaged == currentFile) { // which the generations say anew
+			if (err == nil) != (damaged == currentFile) { // which the generations say again
 				t.Errorf("it ended with %v", err)
 			}
 			l.earlyDevices() // fails where the rules are not there
@@ -118,7 +118,7 @@ func TestWaitingNeverCloses(t *testing.T) {
 	}
 }
 
-// TestMissingInterfaceKeepsLayout: what is made anew at boot is laid out as it was at
+// TestMissingInterfaceKeepsLayout: what is rebuilt at boot is laid out as it was at
 // the apply, whatever layouts are said to take by then.
 func TestMissingInterfaceKeepsLayout(t *testing.T) {
 	t.Parallel()

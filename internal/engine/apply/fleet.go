@@ -98,7 +98,7 @@ func (h *Host) InFleet() (*InFleet, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &is)
 	}
-	if err != nil { // the agent writes it anew
+	if err != nil { // the agent writes it again
 		out.Why = err.Error()
 		return out, nil //nolint:nilerr // it is told
 	}

@@ -116,7 +116,7 @@ func (l *lab) leftOf(address string) time.Duration {
 	return out
 }
 
-// Bans by the fleet and by commands stand beside each other: who lifts one lifts no other, and
+// Bans by the fleet and by commands are next to each other: who lifts one lifts no other, and
 // the kernel has the longest.
 func TestFleetBansBesideOwn(t *testing.T) {
 	t.Parallel()

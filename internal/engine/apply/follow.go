@@ -42,7 +42,7 @@ type Move struct {
 	Taken time.Time `json:"taken,omitzero"`
 }
 
-// KeptMoves is how many moves are written down, the oldest going first.
+// KeptMoves is how many moves are recorded, the oldest going first.
 const KeptMoves = 32
 
 // String says what moved, as part of a sentence.
@@ -93,7 +93,7 @@ func (s store) followed() (*followed, error) {
 	return f, err
 }
 
-// settleFollowed writes down what sets were loaded with, and that there are none where it is
+// settleFollowed records what sets were loaded with, and that there are none where it is
 // so: Sync need not look into the artifact. What a policy without such sets leaves is kept:
 // the next one may need it.
 func (s *session) settleFollowed(a backend.Artifact, mark string) {

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/system/kernel/netns"
 )
 
-// Of changes that follow closely the first is brought in at once and the rest together:
+// Of changes that follow closely the first is applied at once and the rest together:
 // a daemon that sets an interface up makes dozens.
 const (
 	settleTime = 50 * time.Millisecond // that nothing may change for
@@ -25,8 +25,8 @@ const (
 )
 
 // Follow calls Sync whenever links, addresses, routes or name servers have changed, and
-// Retime when the clock was set or the machine slept, until the context ends, and calls told with what was brought in. What fails is noted and tried
-// again; a socket that fails is opened anew, since nothing else would see the next change.
+// Retime when the clock was set or the machine slept, until the context ends, and calls told with what was applied. What fails is noted and tried
+// again; a socket that fails is opened again, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
 		return err

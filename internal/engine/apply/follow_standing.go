@@ -17,7 +17,7 @@ import (
 
 // Standing is how the host compares with what the running policy was loaded with.
 type Standing struct {
-	// Moved is what sets do not hold yet; Taken is what was brought in since the
+	// Moved is what sets do not hold yet; Taken is what was applied since the
 	// generation was loaded.
 	Moved []Move `json:"moved,omitempty"`
 	Taken []Move `json:"taken,omitempty"`

@@ -14,10 +14,10 @@ import (
 type Synced struct {
 	Generation int    `json:"generation"`
 	Nothing    bool   `json:"nothing-runs,omitempty"` // no policy runs, and none is to be loaded
-	Moves      []Move `json:"moves"`                  // that were brought in; none: nothing changed
+	Moves      []Move `json:"moves"`                  // that were applied; none: nothing changed
 	// Lost: there is no default route, so that the last known interfaces stay.
 	Lost []string `json:"lost,omitempty"`
-	// Loaded is the generation that was loaded anew, since an interface is there that
+	// Loaded is the generation that was loaded again, since an interface is there that
 	// it was loaded without, since it had other exceptions than hold, or since nothing ran.
 	Loaded int `json:"loaded,omitempty"`
 	// Fixed is what rules name themselves and the host has otherwise by now.
@@ -27,7 +27,7 @@ type Synced struct {
 // Sync brings the sets that follow the host to what it is now, in one transaction, then
 // the rules that name what a set holds in another, and nothing else. Where they hold that already, nothing is changed. Rules are loaded only
 // where a confirmed policy waits for an interface that is there now, or does not run, or where
-// other exceptions hold than the rules have, which is Restorer's. With an error it returns what was brought in before, nil where nothing was.
+// other exceptions hold than the rules have, which is Restorer's. With an error it returns what was applied before, nil where nothing was.
 func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !h.known() {
 		return &Synced{Moves: []Move{}, Nothing: true}, needRoot()

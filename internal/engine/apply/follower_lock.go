@@ -11,7 +11,7 @@ import (
 	"sluice/internal/base/regular"
 )
 
-// followerFile is locked by who follows the host: by an agent for itself, by sync --follow
+// followerFile is locked by whoever follows the host: by an agent for itself, by sync --follow
 // for all that do the same.
 const followerFile = "agent.lock"
 
@@ -26,7 +26,7 @@ func (e *TakenError) Error() string { return e.Holder + " " + e.Does }
 // FollowAlone is for an agent: nobody else follows the host until it is released.
 func (h *Host) FollowAlone() (release func(), err error) { return h.following(unix.LOCK_EX) }
 
-// FollowBeside is for who follows the host beside others, an agent being none of them.
+// FollowBeside is for whoever follows the host beside others, an agent being none of them.
 func (h *Host) FollowBeside() (release func(), err error) { return h.following(unix.LOCK_SH) }
 
 func (h *Host) following(how int) (release func(), err error) {

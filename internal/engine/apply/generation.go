@@ -133,7 +133,7 @@ func (g *Generation) In(name string) string {
 	return filepath.Join(g.Dir, name)
 }
 
-// blobs are what loading it and showing its text need; those of Fitted can be made anew.
+// blobs are what loading it and showing its text need; those of Fitted can be rebuilt.
 func (g *Generation) blobs() []string {
 	ids := append([]string{g.Artifact, g.Program}, g.Parts...)
 	for _, f := range g.Files {
@@ -172,7 +172,7 @@ type current struct {
 	Originals map[string]string `json:"originals,omitempty"`
 	BootID    string            `json:"boot-id"` // of the boot that Running, Pending and Originals are of
 
-	cause error // why it was made anew; nil where it was read
+	cause error // why it was rebuilt; nil where it was read
 }
 
 // Pending is a generation that waits for confirmation.

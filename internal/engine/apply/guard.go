@@ -127,7 +127,7 @@ func (h *Host) guard(p *program.Program, peers []SSHClient) error {
 	return nil
 }
 
-// judge says what becomes of the first packet of a peer, or of a tunnel.
+// judge says what happens to the first packet of a peer, or of a tunnel.
 func judge(p *program.Program, peer SSHClient) (r reach.Result, answer string) {
 	if peer.Outer.Begins != host.FromHere {
 		r, answer = judgeFrom(p, firstOf(peer), reach.In)

@@ -51,7 +51,7 @@ type Host struct {
 	// the machine, with what to do about it; nil: what it says itself.
 	Words func(error) string
 	// Capabilities asks what the kernel can do for a backend; needed where a generation is
-	// lowered anew, without interfaces that are not there. May be nil.
+	// lowered again, without interfaces that are not there. May be nil.
 	Capabilities func(context.Context, backend.Backend) backend.Capabilities
 	// Reaching is whom the guard of the host says that no ban may block; nil: nobody.
 	Reaching func() ([]Reaching, error)
@@ -74,7 +74,7 @@ type Progress struct {
 }
 
 // namespaceName is narrower than what ip-netns(8) takes and netns.Named opens: it names a
-// folder, and stands in the command line of a unit of systemd.
+// folder, and is in the command line of a unit of systemd.
 var namespaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$`) })
 
 // Dir is the state directory of a namespace under the tool's own.

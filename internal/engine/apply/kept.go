@@ -17,7 +17,7 @@ import (
 	"sluice/internal/system/kernel/process"
 )
 
-// Keeper bans again and again on one host. What a ban has to know it reads once, and anew
+// Keeper bans again and again on one host. What a ban has to know it reads once, and again
 // when somebody else was at the state or at the ruleset. Requests that come together are
 // one write to the disk and one to the kernel. It is for one goroutine at a time, on a
 // thread that is inside of the namespace.

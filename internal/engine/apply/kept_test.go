@@ -18,7 +18,7 @@ import (
 	"sluice/internal/language/bans"
 )
 
-// keep bans groups with ";" between, their requests with ",", by one Keeper, and tells of
+// keep bans groups with ";" between, their requests with ",", by one Keeper, and reports
 // each that is answered.
 func (c command) keep(ctx context.Context, h *Host) error {
 	k := h.Keep()
@@ -181,7 +181,7 @@ func TestKeeperSeesOthers(t *testing.T) {
 	}
 }
 
-// What the host became since the last group counts, though nothing else is read anew.
+// What the host became since the last group counts, though nothing else is read again.
 func TestKeeperSeesTheHost(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})
@@ -207,7 +207,7 @@ func TestKeeperSeesTheHost(t *testing.T) {
 		t.Errorf("the gateway: %+v %v", out[1].Banned, out[1].Err)
 	}
 	if k.kept != was {
-		t.Error("all was read anew")
+		t.Error("all was read again")
 	}
 	if k.kept.session.around.tunnels {
 		t.Error("a tunnel is seen")

@@ -42,7 +42,7 @@ func (e *BusyError) Waiting(most time.Duration) string {
 // other program has them: this process may hold the locks of several hosts at once.
 //
 // Whoever may read a file may keep it locked. What only processes of other users hold is
-// passed over, as long as the other of the two is had.
+// skipped, as long as the other of the two is had.
 //
 // Whoever waits holds an flock of a third file, and who comes behind asks for that first:
 // else who takes the lock again and again, such as an agent that bans, would leave the

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// damage is what becomes of a file.
+// damage is what happens to a file.
 type damage struct {
 	name       string
 	do         func(path string) error
@@ -324,7 +324,7 @@ func TestFirstRecord(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever the record says, it is read, made anew, or of a newer Sluice.
+// FuzzRecord: whatever the record says, it is read, rebuilt, or of a newer Sluice.
 func FuzzRecord(f *testing.F) {
 	for _, c := range []current{{Format: format, Next: 1}, {Format: format, Next: 3, Running: 2, Boot: 1, Pending: &Pending{Generation: 2, Previous: 1}}, {Format: format + 1}} {
 		data, err := json.Marshal(c)

@@ -57,7 +57,7 @@ func (p *Pending) Left() time.Duration {
 	return max(0, time.Duration(p.Deadline-boottime()))
 }
 
-// over is what became of a generation that nobody confirmed in time.
+// over is what happened to a generation that nobody confirmed in time.
 func (p *Pending) over() string {
 	return fmt.Sprintf("generation %d was not confirmed in time: %s runs again", p.Generation, generationText(p.Previous))
 }
@@ -66,7 +66,7 @@ func (p *Pending) over() string {
 type LateError struct {
 	Pending *Pending
 	Err     error // why what was before does not run yet; nil: it does
-	Going   bool  // it is being brought back at this moment
+	Going   bool  // it is being restored at this moment
 }
 
 func (e *LateError) Error() string {

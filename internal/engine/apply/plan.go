@@ -25,7 +25,7 @@ type Plan struct {
 	Unchanged bool         `json:"unchanged"`
 	From      int          `json:"from"`                // generation that runs, 0 is none
 	Policy    string       `json:"policy,omitempty"`    // its file, as it was named
-	Gone      int          `json:"gone,omitempty"`      // generation that should run, and whose rules somebody took away
+	Gone      int          `json:"gone,omitempty"`      // generation that should run, and whose rules somebody removed
 	Rules     string       `json:"rules,omitempty"`     // unified diff, a line for each line of the policy
 	AllRules  string       `json:"all-rules,omitempty"` // the same, with what holds without being written
 	Sets      []SetChange  `json:"sets,omitempty"`

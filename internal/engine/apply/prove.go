@@ -158,7 +158,7 @@ type Verified struct {
 	// Closed says that the closed policy should run, since a restore failed.
 	Closed bool `json:"closed,omitempty"`
 	*Proof
-	// Nothing says that the kernel has nothing of Sluice's at all; Boot is the
+	// Nothing says that the kernel has nothing of Sluice at all; Boot is the
 	// generation that a restore would load, 0 for none.
 	Nothing bool `json:"nothing-loaded"`
 	Boot    int  `json:"boot,omitempty"`

@@ -215,7 +215,7 @@ func (s *session) disbelieve() {
 	}
 }
 
-// keepReading writes down that the kernel held the running generation; notes are what the guard had to say.
+// keepReading records that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) keepReading(in Input, o Options, notes []string) {
 	w := &reading{}
 	if o.lockOut == nil {
@@ -226,7 +226,7 @@ func (s *session) keepReading(in Input, o Options, notes []string) {
 	s.remember(w)
 }
 
-// remember writes down a reading, where the kernel was seen to hold the running
+// remember records a reading, where the kernel was seen to hold the running
 // generation.
 func (s *session) remember(w *reading) {
 	g, err := s.generation(s.cur.Running)

@@ -210,7 +210,7 @@ func TestForeignTransactionDuringBan(t *testing.T) {
 	}
 }
 
-// What sync brings in is no stranger's: a reading holds on. A foreign transaction beside it
+// What sync applies is no stranger's: a reading holds on. A foreign transaction beside it
 // shows.
 func TestSyncKeepsReading(t *testing.T) {
 	l := newLab(t)
@@ -335,7 +335,7 @@ func TestOtherJournalOfBans(t *testing.T) {
 	}
 }
 
-// TestUnread: what was loaded and not read back is enough for who wants no reading
+// TestUnread: what was loaded and not read back is enough for whoever wants no reading
 // back, as long as nobody else made a transaction; and for nobody else.
 func TestUnread(t *testing.T) {
 	l := newLab(t)

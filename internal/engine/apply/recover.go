@@ -17,8 +17,8 @@ import (
 
 // The record of what runs and boots is one file, and a disk may lose any file. That
 // nothing was ever confirmed is believed only where the state directory has nothing
-// of a change at all; where anything is left, the record is made anew from the
-// generations, each of which says what became of it, or the host is closed.
+// of a change at all; where anything is left, the record is rebuilt from the
+// generations, each of which says what happened to it, or the host is closed.
 
 // ownNames are the files and folders that only a change makes. Beside them other
 // commands keep what they downloaded, measured and computed.
@@ -60,8 +60,8 @@ func (s store) begin() error {
 	return syncDir(s.dir)
 }
 
-// recovered is the record made anew from the generations; cause is why it had to be.
-// It says nothing of what runs: see adopt.
+// recovered is the record rebuilt from the generations; cause is why it had to be.
+// It says nothing about what runs: see adopt.
 func (s store) recovered(cause error) *current {
 	c := &current{Format: format, Next: 1, Unswept: true, cause: cause}
 	lost := func(text string, args ...any) *current {
@@ -165,7 +165,7 @@ func (s *session) adopt(ctx context.Context) error {
 	return nil
 }
 
-// tellRecovered says that the record was lost, and writes it anew. What was damaged
+// tellRecovered says that the record was lost, and writes it again. What was damaged
 // is kept beside it.
 func (s *session) tellRecovered() {
 	if s.cur.cause == nil {

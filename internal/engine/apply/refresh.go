@@ -52,7 +52,7 @@ type Refreshed struct {
 	Notes      []string    `json:"notes,omitempty"`
 }
 
-// ErrNoPolicy is that none of Sluice's runs.
+// ErrNoPolicy is that none of Sluice runs.
 var ErrNoPolicy = remedied(ApplyOne, errors.New("no policy runs"))
 
 // RunningPolicy is the generation that runs and its texts, by the names that
@@ -205,8 +205,7 @@ func (s *session) writeRefresh(g *Generation, in Refreshing, encoded []byte) (*G
 }
 
 // ChangedInputs names what a policy was made of, beside lists, that is not as it
-// was when a generation was applied; known is false where that was not written
-// down.
+// was when a generation was applied; known is false where that was not recorded.
 func (g *Generation) ChangedInputs(now map[string]string) (names []string, lists, known bool) {
 	if g.Inputs == nil {
 		return nil, false, false

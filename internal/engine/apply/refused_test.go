@@ -213,7 +213,7 @@ func (g *memoryGroup) add(pid int) {
 	first := os.WriteFile(filepath.Join(g.dir, "memory.oom_control"), []byte("1"), 0o644)
 	second := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0o644)
 	if first != nil && second != nil {
-		testnet.Lacks(g.t, "processes that are not killed for want of memory", errors.Join(first, second))
+		testnet.Lacks(g.t, "processes that are not killed for lack of memory", errors.Join(first, second))
 	}
 	g.write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 }

@@ -1,7 +1,7 @@
 package apply
 
 // Remedy names what fixes an error that has no type of its own. How that is done, by
-// which command or call, is known to who called.
+// which command or call, is known to the caller.
 type Remedy string
 
 // Remedies.

@@ -29,7 +29,7 @@ func (e *ClosedError) Error() string {
 
 func (e *ClosedError) Unwrap() error { return e.Cause }
 
-// LeftError says that what waits could not be brought in, and that the rules which the
+// LeftError says that what waits could not be applied, and that the rules which the
 // kernel holds were left as they are.
 type LeftError struct{ Cause error }
 
@@ -70,7 +70,7 @@ func (r *Restoring) addPorts(ports ...uint16) {
 }
 
 // Restore loads the last confirmed generation: at boot, and after somebody took
-// the rules away. When it cannot, the host is closed but for ssh; the error is
+// the rules away. When it cannot, the host is closed except for ssh; the error is
 // then a *ClosedError. Where the generation cannot be read and its rules surely run,
 // they stay, and the error is an *UnreadableError.
 func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
@@ -184,7 +184,7 @@ func (s *session) closeWritten(ctx context.Context, p *program.Program, artifact
 	if err != nil {
 		return err
 	}
-	// It is written, or it is no generation.
+	// It is written, or it is not a generation.
 	strict := *s
 	strict.soft = nil
 	g, err := strict.write(Input{Policy: "closed", Program: p, Artifact: artifact}, listed(encoded))

@@ -95,7 +95,7 @@ func TestClockIsSet(t *testing.T) {
 		if s := l.status(); !s.Fine() {
 			t.Errorf("%+v", s)
 		}
-		l.inside(func(_ context.Context, h *Host) error { // the journal is written anew
+		l.inside(func(_ context.Context, h *Host) error { // the journal is rewritten
 			list, err := h.bansJournal().Read()
 			if err == nil {
 				err = h.bansJournal().Rewrite(list)

@@ -136,7 +136,7 @@ func (s *session) lostBefore(n int, cause error) error {
 	return &out
 }
 
-// Remove takes away everything of Sluice's in the kernel; history stays.
+// Remove removes everything of Sluice in the kernel; history stays.
 func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 	if !h.known() {
 		if nothing, err := h.holdsNothing(ctx); err != nil || nothing {
@@ -148,7 +148,7 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 		return nil, err
 	}
 	defer s.close()
-	// What cannot be settled is removed all the same.
+	// What cannot be settled is removed anyway.
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
@@ -164,7 +164,7 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 	return &Outcome{}, nil
 }
 
-// holdsNothing says that the kernel has nothing of Sluice's.
+// holdsNothing says that the kernel has nothing of Sluice.
 func (h *Host) holdsNothing(ctx context.Context) (bool, error) {
 	if err := needRoot(); err != nil {
 		return false, err

@@ -61,7 +61,7 @@ func (s store) putSources(sources []Source) (out []File, err error) {
 	return out, nil
 }
 
-// keepSources writes down what the running generation is made of now, where that became
+// keepSources records what the running generation is made of now, where that became
 // the same rules: another comment, or what only the agent goes by.
 func (s *session) keepSources(in Input) {
 	g, err := s.generation(s.cur.Running)

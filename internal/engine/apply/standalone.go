@@ -9,8 +9,8 @@ import (
 )
 
 // standAlone takes the process out of what ends a login: its session (done by
-// who started it), its cgroups, and the choice of the out-of-memory killer.
-// What the machine does not allow is left: the watcher works all the same.
+// whoever started it), its cgroups, and the choice of the out-of-memory killer.
+// What the machine does not allow is left: the watcher works anyway.
 func standAlone() {
 	pid := strconv.Itoa(os.Getpid())
 	for _, root := range cgroupRoots("/proc/self/mountinfo") {

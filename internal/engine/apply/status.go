@@ -24,7 +24,7 @@ const (
 	Running  Condition = "running"  // the generation that should be
 	Gone     Condition = "gone"     // somebody took the rules away
 	Unmarked Condition = "unmarked" // somebody took the mark away, and not the rules
-	Foreign  Condition = "unknown"  // a policy of Sluice's that this state does not know
+	Foreign  Condition = "unknown"  // a policy of Sluice that this state does not know
 	Changing Condition = "changing" // another command is at work
 )
 

@@ -86,7 +86,7 @@ const (
 	mostBlob   = 1 << 30 // packed, and unpacked
 )
 
-// readState reads a file of the state. What is no file, or larger than what is
+// readState reads a file of the state. What is not a file, or larger than what is
 // written there, is damaged.
 func readState(path string, most int64) ([]byte, error) {
 	data, err := regular.Read(path, most)
@@ -173,7 +173,7 @@ func syncDir(path string) error {
 	return nil
 }
 
-// current is a fresh one where the state has nothing at all, and one made anew where
+// current is a fresh one where the state has nothing at all, and one rebuilt where
 // it was lost. The error is a *NewerError.
 func (s store) current() (*current, error) {
 	c := &current{}

@@ -88,7 +88,7 @@ func TestConfirmStopsTimer(t *testing.T) {
 	if !regexp.MustCompile(`--on-active=3\d{6}ms`).Match(said) {
 		t.Errorf("systemd was not told the hour:\n%s", said)
 	}
-	// The timer of this test goes off all the same: it finds nothing to do.
+	// The timer of this test goes off anyway: it finds nothing to do.
 	goOff(t, dir)
 	l.wantHolds("a")
 }

@@ -52,7 +52,7 @@ const (
 	restBase  = 100 * time.Millisecond
 )
 
-// expected is how long the apply of a plan takes, but for Compile: read is what
+// expected is how long the apply of a plan takes, except for Compile: read is what
 // reading the kernel took.
 func expected(p *Plan, read time.Duration) *Times {
 	seconds := func(ns uint64) float64 { return float64(ns) / 1e9 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Tuning is settings of the kernel that a command sets beside any policy. What they were is
-// on disk before the first of them is set, so that it comes back whatever becomes of the
+// on disk before the first of them is set, so that it comes back whatever happens to the
 // process.
 type Tuning struct {
 	For      string        `json:"for"` // what for: TuneTable, or the id of what it fixes
@@ -250,7 +250,7 @@ func refuseShrink(c Setting) error {
 	return err
 }
 
-// enter writes down what the settings are, before any is set.
+// enter records what the settings are, before any is set.
 func (s *session) enter(k *tuning, in Tuning) error {
 	now := s.now()
 	if k.BootID, k.Unset = bootID(), true; in.Persist {

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/system/kernel/sysctl"
 )
 
-// untry brings back what was before the settings that are not kept.
+// untry restores what was before the settings that are not kept.
 func (s *session) untry(k *tuning) error {
 	var failed error
 	pending := k.Pending
@@ -185,7 +185,7 @@ func (s *session) confirmTuned() (alone bool, err error) {
 	k, err := s.tuning()
 	switch {
 	case err != nil:
-		return false, nil //nolint:nilerr // settling told of it, and a policy that waits is confirmed all the same
+		return false, nil //nolint:nilerr // settling told of it, and a policy that waits is confirmed anyway
 	case k.Pending == nil && s.tunedLate && alone:
 		return true, errTunedLate
 	case k.Pending == nil:

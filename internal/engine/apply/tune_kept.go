@@ -26,7 +26,7 @@ type tuning struct {
 	Tuned
 	Unset   bool   `json:"unset,omitempty"`   // not all of them is set yet
 	Persist string `json:"persist,omitempty"` // what is for this is for the next boots too, once it is kept
-	// Replaced is what stood in the place of Files, by their names; nil: nothing did.
+	// Replaced is what stood in place of Files, by their names; nil: nothing did.
 	Replaced map[string][]byte `json:"replaced,omitempty"`
 }
 

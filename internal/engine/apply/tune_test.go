@@ -146,7 +146,7 @@ func TestUntuneKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// What nobody confirms goes back by itself, with no command left that set it; what somebody
+// What nobody confirms rolls back, with no command left that set it; what somebody
 // confirms stays, and is then in the files of boot.
 func TestTunedOnTrial(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestTunedOnTrial(t *testing.T) {
 	}
 }
 
-// A file that stood in the place of one of boot comes back, and a value that somebody else has
+// A file that stood in place of one of boot comes back, and a value that somebody else has
 // set since stays.
 func TestUntune(t *testing.T) {
 	t.Parallel()

@@ -371,7 +371,7 @@ func TestGuardFollowsTunnels(t *testing.T) {
 				}
 				l.wantHolds("")
 
-				// All that is needed: it is on trial, and the tunnel begins anew.
+				// All that is needed: it is on trial, and the tunnel starts again.
 				open := "a ssh " + kind.outer
 				l.must(command{Op: "apply", Policy: open, Described: true})
 				if !l.lives(conn) {

@@ -85,7 +85,7 @@ func watches(pid int, token string) bool {
 	if err != nil {
 		return false
 	}
-	// proc_pid_stat(5): the state stands behind the name in brackets.
+	// proc_pid_stat(5): the state is behind the name in brackets.
 	_, after, _ := strings.Cut(string(status), ") ")
 	return !strings.ContainsAny(after[:min(1, len(after))], "TtZX")
 }

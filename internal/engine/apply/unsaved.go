@@ -13,7 +13,7 @@ import (
 // A disk that is full, read-only or broken keeps no host from its confirmed policy,
 // and no trial alive. What loads a policy that is on disk already, at boot and on the
 // way back from a trial, needs no file: what cannot be written is told of, and who
-// comes next finds by the kernel's mark and by the record of the trial what became of
+// comes next finds by the kernel's mark and by the record of the trial what happened to
 // it. The record and the journal are then left as they are: a journal is ended only
 // when the record says what it said.
 
@@ -70,8 +70,8 @@ func (s store) refuse(err error) error {
 // isUnsaved says that something was not written.
 func (s store) isUnsaved() bool { return s.soft != nil && s.soft.err != nil }
 
-// soften lets writes fail until the function that it returns is called, which tells
-// of it.
+// soften lets writes fail until the function that it returns is called, which reports
+// it.
 func (s *session) soften() (harden func()) {
 	if s.soft != nil {
 		return func() {}
@@ -115,7 +115,7 @@ const keptDir = "/run/sluice"
 
 func keptPath(p *Pending) string { return filepath.Join(keptDir, "kept-"+p.Token) }
 
-// noteKept notes it there. The kernel has it all the same.
+// noteKept notes it there. The kernel has it anyway.
 func noteKept(p *Pending) {
 	if err := os.MkdirAll(keptDir, 0o755); err == nil {
 		_ = os.WriteFile(keptPath(p), nil, 0o600)

@@ -117,7 +117,7 @@ func StandAlone() {
 }
 
 // Watch is the body of the watcher: it waits for the confirmation or the end of
-// the time, and then brings back what was before, as often as it takes. It returns
+// the time, and then restores what was before, as often as it takes. It returns
 // when there is nothing left to do, or with the context.
 func (h *Host) Watch(ctx context.Context, token string) error {
 	for pause := firstPause; ; {
@@ -167,7 +167,7 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 	}
 }
 
-// errEarly says that the time begins anew: it is counted from the end of the
+// errEarly says that the time starts again: it is counted from the end of the
 // change, which may come after the end of the time that the journal names.
 var errEarly = errors.New("the time for confirmation is not up")
 

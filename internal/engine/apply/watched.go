@@ -29,7 +29,7 @@ func (w *Watched) Tells() bool { return len(w.Findings) > 0 || !w.Stopped.IsZero
 type Watching struct {
 	Format int `json:"format"`
 	Watched
-	// StoppedAt is the last change of the generation by then: a later one starts anew.
+	// StoppedAt is the last change of the generation by then: a later one starts again.
 	StoppedAt time.Time `json:"stopped-at,omitzero"`
 	// Beside tells the chains of other tools apart from others, and Accepted are those
 	// findings that were there at first.
@@ -77,7 +77,7 @@ const (
 // FindingKinds are all of them.
 var FindingKinds = []FindingKind{FoundGone, FoundMark, FoundPacket, FoundBan, FoundElement, FoundUnread, FoundSysctl, FoundException, FoundChain, FoundBeside, FoundClosed, FoundUnproved}
 
-// Foreign says that it is another tool's, and not for Sluice to take away.
+// Foreign says that it is another tool's, and not for Sluice to remove.
 func (k FindingKind) Foreign() bool { return k == FoundChain || k == FoundBeside }
 
 // Restorable says that a restore may put it right.

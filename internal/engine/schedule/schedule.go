@@ -90,7 +90,7 @@ const (
 	maxPlan  = 1 << 20
 )
 
-// Lock is the file that is locked by who keeps the plan of a folder.
+// Lock is the file that is locked by whoever keeps the plan of a folder.
 func Lock(dir string) string { return filepath.Join(dir, lockFile) }
 
 // Kept says whether somebody keeps it at this moment.

@@ -63,7 +63,7 @@ func protocols(hook program.HookKind) string { return "protocols." + string(hook
 
 // Counting turns a program as package compile makes it, before any pass of the
 // optimizer, into one that counts verdicts. What it cannot turn is an error: a
-// mistake of Sluice's. Banned is what commands ban, which every policy enforces.
+// mistake of Sluice. Banned is what commands ban, which every policy enforces.
 func Counting(p *program.Program, banned addrset.Set) (*program.Program, *Legend, error) {
 	c := &counting{
 		from:     p,

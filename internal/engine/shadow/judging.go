@@ -90,7 +90,7 @@ func (j *judging) translated() []program.Rule {
 			continue
 		}
 		to := j.unjudged(j.kind, "nat", "a new flow that the policy would redirect")
-		// What another flow expects begins one too, where it is no ICMP error.
+		// What another flow expects begins one too, where it is not an ICMP error.
 		for _, begins := range [][]program.Condition{
 			{{Field: program.State, Names: []string{"new"}}},
 			{
@@ -108,7 +108,7 @@ func (j *judging) translated() []program.Rule {
 	return out
 }
 
-// led are the rules of a chain, and in the place of one that jumps those that it leads to,
+// led are the rules of a chain, and in place of one that jumps those that it leads to,
 // with what it asks itself.
 func (j *judging) led(chain *program.Chain) []program.Rule {
 	var out []program.Rule
@@ -164,7 +164,7 @@ func (j *judging) turnAll(at int, rules []program.Rule) {
 	}
 }
 
-// end is what becomes of a packet that no rule decides.
+// end is what happens to a packet that no rule decides.
 func (j *judging) end(from *program.Chain) program.Rule {
 	i := slices.IndexFunc(j.from.Hooks, func(h program.Hook) bool { return h.Chain == from.Name })
 	l := Line{Counter: string(j.kind) + ".end", Hook: j.kind, Verdict: Allow, Text: "the policy leaves " + string(j.kind) + " open"}

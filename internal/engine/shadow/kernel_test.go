@@ -355,7 +355,7 @@ func TestOneShadowAtATime(t *testing.T) {
 	// Whoever takes the table away is told of.
 	l.host.MustRun("nft", "delete", "table", "inet", shadow.Owner)
 	if err := l.host.Do(running.There); !errors.Is(err, shadow.ErrGone) {
-		t.Errorf("the shadow was taken away: %v", err)
+		t.Errorf("the shadow was removed: %v", err)
 	}
 	l.do(func() error {
 		if _, err := running.Read(context.Background()); !errors.Is(err, shadow.ErrGone) {

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/program"
 )
 
-// Report is what a shadow has to say: what would have become of the packets that it
+// Report is what a shadow has to say: what would have happened to the packets that it
 // saw. All numbers are packets where nothing else is said.
 type Report struct {
 	Policy    string          `json:"policy"`

@@ -53,13 +53,13 @@ type Running struct {
 // Progress is told of each transaction of a start, before it is sent.
 type Progress func(done, total int, name string)
 
-// grace is how long after its time a shadow is taken away whose process does not do it.
+// grace is how long after its time a shadow is removed whose process does not do it.
 const grace = 10 * time.Second
 
 // Start loads a counting program, which the backend has lowered, and
 // reads back that the kernel holds it. It ends with Close, with the process, and some
 // seconds after life. What a process left behind that was killed together with what
-// should have cleaned up is taken away first.
+// should have cleaned up is removed first.
 func Start(ctx context.Context, b backend.Backend, a backend.Artifact, l *Legend, life time.Duration, tell Progress) (*Running, error) {
 	own, err := temporary(b)
 	if err != nil {
@@ -89,7 +89,7 @@ func Start(ctx context.Context, b backend.Backend, a backend.Artifact, l *Legend
 	return r, nil
 }
 
-// clean takes away what a shadow left behind.
+// clean removes what a shadow left behind.
 func clean(ctx context.Context, b backend.Temporary) error {
 	there, err := b.There()
 	if err != nil || !there {
@@ -138,7 +138,7 @@ func (r *Running) load(ctx context.Context, steps []backend.Step, a backend.Arti
 	return nil
 }
 
-// tries is how often a transaction is sent anew that another tool's came between.
+// tries is how often a transaction is sent again that another tool's came between.
 const tries = 10
 
 func take(ctx context.Context, step backend.Step) error {

@@ -44,7 +44,7 @@ type Difference struct {
 	Kernel   Outcome   `json:"kernel"`
 }
 
-// Outcome is what becomes of the witness.
+// Outcome is what happens to the witness.
 type Outcome struct {
 	Verdict string   `json:"verdict"`          // "accept", "drop", "reject"
 	By      string   `json:"by"`               // the line or rule that decided

@@ -1251,7 +1251,7 @@ type NoticeEvent struct {
 	Since   time.Time `json:"since"`
 	Subject string    `json:"subject"`
 
-	// Text not for who sees some hosts alone, unless it is of one of those
+	// Text not for whoever sees some hosts alone, unless it is of one of those
 	Text string `json:"text"`
 }
 

@@ -78,7 +78,7 @@ func LogIn(ctx context.Context, base, link, token string, config *tls.Config) (*
 	return ask[Access](ctx, NewRemote(base, "", config), http.MethodPost, "/login", Login{Link: link, Secret: hex.EncodeToString(hash[:])})
 }
 
-// Event is one that the controller tells of.
+// Event is one that the controller reports.
 type Event struct {
 	ID   string          `json:"id"`
 	Kind string          `json:"event"`

@@ -24,7 +24,7 @@ import (
 // Socket is where the controller of a directory listens.
 func Socket(dir string) string { return filepath.Join(dir, "controller.sock") }
 
-// Most bytes of a request that is no blob, and of an answer.
+// Most bytes of a request that is not a blob, and of an answer.
 const (
 	MostRequest = 4 << 20
 	mostAnswer  = 256 << 20

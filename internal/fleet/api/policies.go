@@ -30,12 +30,12 @@ func (c *Client) Reach(ctx context.Context, q FleetReachQuestion) (*FleetReach, 
 	return ask[FleetReach](ctx, c, http.MethodPost, "/api/v1/reach", q)
 }
 
-// AskExplain asks what becomes of one packet, by class of hosts.
+// AskExplain asks what happens to one packet, by class of hosts.
 func (c *Client) AskExplain(ctx context.Context, q FleetExplainQuestion) (*FleetAnswers, error) {
 	return ask[FleetAnswers](ctx, c, http.MethodPost, "/api/v1/ask/explain", q)
 }
 
-// AskQuery asks what becomes of all packets that fit, by class of hosts.
+// AskQuery asks what happens to all packets that fit, by class of hosts.
 func (c *Client) AskQuery(ctx context.Context, q FleetQueryQuestion) (*FleetAnswers, error) {
 	return ask[FleetAnswers](ctx, c, http.MethodPost, "/api/v1/ask/query", q)
 }

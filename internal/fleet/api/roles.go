@@ -13,7 +13,7 @@ import (
 // Roles are all, the least first: each has what the ones before it have.
 var Roles = []Role{Viewer, Operator, Admin}
 
-// Includes says whether who has the role may do what asks for another one. What is no role
+// Includes says whether who has the role may do what asks for another one. What is not a role
 // includes none and is included in none.
 func (r Role) Includes(asked Role) bool {
 	has, wants := slices.Index(Roles, r), slices.Index(Roles, asked)

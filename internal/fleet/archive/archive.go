@@ -33,7 +33,7 @@ const (
 	mostMemory = 32 << 20 // of zstd's window
 )
 
-// File is one of the files, as the first member tells of it.
+// File is one of the files, as the first member reports it.
 type File struct {
 	Path   string      `json:"path"`
 	Mode   fs.FileMode `json:"mode"`

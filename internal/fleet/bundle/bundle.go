@@ -26,7 +26,7 @@ const FleetFile = "fleet.yaml"
 type Lister func(path, set, url string) ([]byte, error)
 
 // Read reads the files of a repository, whose fleet must have this name. Of the lists that
-// sets have by a URL those are in it that say nothing of refresh, or are live: with refresh
+// sets have by a URL those are in it that say nothing about refresh, or are live: with refresh
 // alone hosts ask for a list by themselves. What is wrong with the files is an error as those of [policy.Reading.ReadFleet];
 // parts of some guests alone may be broken, which hosts are to judge.
 func Read(dir, fleet string, list Lister) (trust.Signing, error) {

@@ -108,7 +108,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// A fact that is no address parts hosts, one of a moment does not.
+// A fact that is not an address parts hosts, one of a moment does not.
 func TestFacts(t *testing.T) {
 	archive := strings.Replace(fourHosts, "-- p.yaml --\nversion: 1\n", "-- p.yaml --\nversion: 1\ninput: { default: drop }\n", 1)
 	for change, want := range map[string]string{

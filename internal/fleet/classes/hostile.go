@@ -34,7 +34,7 @@ func (c *Class) Test(ctx context.Context) (*Proof, error) {
 // denies, or has the set behind not or except, has none of it. Of each address, an expectation
 // that has a set behind not or except is proved both where the address is in the set and where
 // it is not, which rules then know too. Whom the controller may let in is let in to everything;
-// bans only take away, and no expectation is held against them.
+// bans only remove, and no expectation is held against them.
 func (c *Class) Hostile(ctx context.Context) ([]*Proof, error) {
 	h := hostileOf(c.Policy)
 	if len(h.affected) == 0 && len(h.letIn) == 0 {
@@ -55,7 +55,7 @@ func (c *Class) Hostile(ctx context.Context) ([]*Proof, error) {
 	return out, nil
 }
 
-// testAs proves the expectations of another policy of the same host, but for those that no
+// testAs proves the expectations of another policy of the same host, except for those that no
 // packet fits there.
 func (c *Class) testAs(ctx context.Context, p *policy.Policy) ([]expect.Result, error) {
 	for {

@@ -153,7 +153,7 @@ expect: [deny ssh from not web to web on forward, deny http from not web to web 
 			}
 		})
 	}
-	// Whom the controller may let in is let in to everything, but for bans of the policy.
+	// Whom the controller may let in is let in to everything, except for bans of the policy.
 	for bounds, want := range map[string]string{
 		"none":                            "",
 		"{longest: 8h}":                   "deny ssh from not 203.0.113.0/29",

@@ -108,7 +108,7 @@ type symbols struct {
 // ownGuests is the set of a host's own guests, which all of them are in.
 const ownGuests = "guests"
 
-// symbolsOf collects them of a policy whose names are resolved. What stands in the inventory
+// symbolsOf collects them of a policy whose names are resolved. What is in the inventory
 // is what guests of the host have, and tells them apart from no others.
 func symbolsOf(r *resolve.Resolved, inventory string) *symbols {
 	s := &symbols{known: map[netip.Prefix]string{}}
@@ -140,7 +140,7 @@ func symbolsOf(r *resolve.Resolved, inventory string) *symbols {
 	return s
 }
 
-// asked collects the names and the literal addresses that stand in a policy, but for those of
+// asked collects the names and the literal addresses that are in a policy, except for those of
 // the inventory.
 func asked(v reflect.Value, inventory string, names map[string]bool, literals map[addrset.Range]bool) {
 	switch v.Kind() { //nolint:exhaustive // of the kinds that a policy is made of

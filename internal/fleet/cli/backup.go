@@ -61,7 +61,7 @@ can write backups that it cannot read.
 
 FILE appears once it is complete and has been read back; no file is overwritten. Until then a
 copy of the database is in the controller's directory, or in that of FILE. The audit is
-verified; if it was changed, FILE is written all the same.
+verified; if it was changed, FILE is written anyway.
 
 Exit status: 0 fine, 1 written, but the audit was changed, 2 nothing was written.`,
 		Example: "  sluice-controller backup fleet-$(date +%F).backup\n  sluice-controller backup --keys --recipient age1lvyvwawkr0mcnnnncaghunadrqkmuf9e6507x9y920xxpp866cnql7dp2z fleet.backup",
@@ -181,7 +181,7 @@ func onDisk(dir, name string) archive.Source {
 	return archive.Source{Path: name, Mode: 0o600, Open: func() (io.ReadCloser, error) { return regular.Open(filepath.Join(dir, name)) }}
 }
 
-// filesOf are the files of a controller's directory, but for databases and what is being
+// filesOf are the files of a controller's directory, except for databases and what is being
 // written.
 func filesOf(dir, database string) (files []archive.Source, err error) {
 	path, sqlite := strings.CutPrefix(database, "sqlite:")

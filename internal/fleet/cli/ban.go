@@ -18,7 +18,7 @@ import (
 	"sluice/internal/language/bans"
 )
 
-// holdsAtOnce is how many bans stand in one request.
+// holdsAtOnce is how many bans are in one request.
 const holdsAtOnce = 10_000
 
 const livingHelp = `

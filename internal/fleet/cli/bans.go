@@ -150,7 +150,7 @@ func newBans() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bans [ID|ADDRESS|PREFIX|RANGE]",
 		Short: "List the bans of the fleet, and on how many hosts each is proved",
-		Long: `Lists the bans of the fleet in effect, by address: on which hosts, until when, on how many of
+		Long: `Lists the bans of the fleet in effect, by address: on which hosts, how long, on how many of
 them each is proved, who made it, when and why. With an ID, the first column, it shows for
 each host
 
@@ -177,7 +177,7 @@ func newAllows() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allows [ID|ADDRESS|PREFIX|RANGE]",
 		Short: "List the addresses that the fleet lets in by command, and where",
-		Long: `Lists the allows in effect, as "bans" lists bans: until when, who made them, why, and on how
+		Long: `Lists the allows in effect, as "bans" lists bans: how long, who made them, why, and on how
 many hosts each is proved. With an ID it shows whether that one is proved, for each host.
 
 Exit status: 0 listed, with an ID: proved on each online host; 1 not on each; 2 bad use, no

@@ -101,7 +101,7 @@ func TestDraftCommands(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What is no file of the policy is not taken, whoever says that it is.
+	// What is not a file of the policy is not taken, whoever says that it is.
 	other := draft("", map[string]string{"deploy/site.yaml": "- hosts: all\n", "parts/70-mail.yaml": "version: 1\n"})
 	_, errOut = run(t, 2, at("draft", other, "--into", repository)...)
 	has(t, errOut, "has deploy/site.yaml, which is not a part of the fleet")
@@ -111,7 +111,7 @@ func TestDraftCommands(t *testing.T) {
 }
 
 // TestSigningByController: a controller signs a draft where fleet.yaml lets it and it has a key,
-// and signs nothing else that stands in the repository.
+// and signs nothing else that is in the repository.
 func TestSigningByController(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", "")
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

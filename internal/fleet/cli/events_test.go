@@ -45,7 +45,7 @@ func (l *telling) until(text string) string {
 	return ""
 }
 
-// TestEvents: they are told as they come, a line each, to who goes on where they were too, until
+// TestEvents: they are told as they come, a line each, to whoever goes on where they were too, until
 // that is stopped, or the controller ends.
 func TestEvents(t *testing.T) {
 	f := found(t)

@@ -75,7 +75,7 @@ func listHosts(cmd *cobra.Command, args []string) error {
 // colours are those of states.
 var colours = map[api.HostState]string{api.Proved: "32", api.Drift: "31", api.Refused: "31", api.Claimed: "31", api.Stale: "33", api.Restored: "33", api.Offline: "33", api.None: "33"}
 
-// mostInRow is how many bytes of a reason stand beside what else is said of a host: a
+// mostInRow is how many bytes of a reason are next to what else is said of a host: a
 // terminal of 80 columns shows the row whole.
 const mostInRow = 44
 

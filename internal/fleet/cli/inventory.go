@@ -44,7 +44,7 @@ Exit status: 0 fine, 2 bad use, or no controller answers.`,
 	return cmd
 }
 
-// inventoryWritten is what became of the file.
+// inventoryWritten is what happened to the file.
 type inventoryWritten struct {
 	File    string `json:"file"`
 	Hosts   int    `json:"hosts"`

@@ -25,7 +25,7 @@ const passphraseFile = "SLUICE_PASSPHRASE_FILE"
 const passphraseHelp = `The passphrase of key files is asked for, or read from the first line of the file that
 SLUICE_PASSPHRASE_FILE in the environment names.`
 
-// theTerminal is where somebody can be asked, whatever becomes of the output.
+// theTerminal is where somebody can be asked, whatever happens to the output.
 func theTerminal() (*os.File, error) { return os.OpenFile("/dev/tty", os.O_RDWR, 0) }
 
 // givenPassphrase is the one that the environment gives; "" without.

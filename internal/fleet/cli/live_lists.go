@@ -56,8 +56,8 @@ func newListsRefresh() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refresh SET",
 		Short: "Download a live list now",
-		Long: `Downloads the live list of a set now, and sends hosts what is new in it. It is refused if it
-is no list, if its size is implausible (see "sluice refresh --help"), or if it bans an address
+		Long: `Downloads the live list of a set now, and sends hosts what is new in it. It is refused if it is not
+a list, if its size is implausible (see "sluice refresh --help"), or if it bans an address
 of a controller, of a host of the fleet, or of a router or name server of one; hosts then stay
 as they are.
 

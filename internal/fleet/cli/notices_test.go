@@ -25,7 +25,7 @@ func TestNotices(t *testing.T) {
 	write(t, file, "version: 1\nreceivers:\n  ops: {mail: {server: mail.example.net, from: a@example.net, to: ops}}\n")
 	_, errOut := run(t, 2, "notices", "check", "--dir", f.dir)
 	has(t, errOut, file+`:3:67: "ops" is not a mail address`, "hint: write NAME@HOST")
-	end := f.serve(t) // it starts all the same, and the journal hears of what is wrong
+	end := f.serve(t) // it starts anyway, and the journal hears of what is wrong
 	out, errOut = run(t, 1, "notices", "--dir", f.dir)
 	has(t, errOut, file+`:3:67: "…" is not a mail address`, "hint: write NAME@HOST")
 	has(t, out, "journal  fine  journal")

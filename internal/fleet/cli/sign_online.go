@@ -17,7 +17,7 @@ import (
 	"sluice/internal/fleet/api"
 )
 
-// onlineSigner signs drafts in the place of an operator, by the commands that operators have.
+// onlineSigner signs drafts in place of an operator, by the commands that operators have.
 type onlineSigner struct {
 	repository, controller string // folders
 	keys                   []string
@@ -97,7 +97,7 @@ func (s *onlineSigner) sign(ctx context.Context, draft string) (*api.Publish, er
 }
 
 // unpublished is the error of a repository whose newest bundle the controller has not: it would be
-// published with a draft, by who has not seen it.
+// published with a draft, by whoever has not seen it.
 func (s *onlineSigner) unpublished(ctx context.Context) error {
 	r, err := openFleet(s.repository)
 	if err != nil {

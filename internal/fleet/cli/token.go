@@ -137,7 +137,7 @@ func newTokenList() *cobra.Command {
 		Use:   "list",
 		Short: "List the tokens with which hosts enrol",
 		Long: `Lists the tokens with which hosts enrol, newest first: their labels, how many hosts have
-enrolled with each, how many may, and until when. The secrets are not kept anywhere.
+enrolled with each, how many may, and how long. The secrets are not kept anywhere.
 
 Exit status: 0 fine, 2 bad use, or no controller answers.`,
 		Example: "  sluice-controller token list\n  sluice-controller token list --json",

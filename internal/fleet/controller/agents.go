@@ -111,7 +111,7 @@ func (c *Controller) ofHost(to func(w http.ResponseWriter, r *http.Request, host
 func (c *Controller) authenticate(r *http.Request, who trust.Identity) error {
 	in := c.view.Load().hosts
 	h, has := in[who.ID]
-	cut := !h.Revoked.IsZero() // unless it has been enrolled anew since
+	cut := !h.Revoked.IsZero() // unless it has been enrolled again since
 	is, _ := r.Context().Value(proofKey{}).(*proven)
 	if is == nil {
 		is = &proven{}

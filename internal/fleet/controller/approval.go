@@ -166,7 +166,7 @@ func (o operator) suspend(w http.ResponseWriter, r *http.Request, who caller, op
 	}
 	would := false
 	tried, err := o.perform(store.Trial(r.Context(), &would), who, r.Method, r.URL, text, o.Now())
-	if err != nil { // it is no URL
+	if err != nil { // it is not a URL
 		wire.Fail(w, wrong("%v", err))
 		return
 	}

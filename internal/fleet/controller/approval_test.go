@@ -106,7 +106,7 @@ func TestUnsound(t *testing.T) {
 	}
 }
 
-// TestApproval: what fleet.yaml has a second person approve is done then, once, as who asked.
+// TestApproval: what fleet.yaml has a second person approve is done then, once, as whoever asked.
 func TestApproval(t *testing.T) {
 	t.Parallel()
 	f := approving(t, "[ban, roll-out]")
@@ -333,7 +333,7 @@ func TestApprovalAsOfNow(t *testing.T) {
 	}
 	_, err := otto.Ban(ctx, aBan("203.0.113.1", ""))
 	is := awaiting(t, err)
-	ok(t, otto.EndSession(ctx)) // who goes home meant it all the same
+	ok(t, otto.EndSession(ctx)) // who goes home meant it anyway
 	approve("asked before the end of a session", is.Id, api.RequestDone, "")
 	if f.bansNow() != "203.0.113.1 env=prod user:otto" {
 		t.Error(f.bansNow())

@@ -100,7 +100,7 @@ func TestEachApproval(t *testing.T) {
 }
 
 // TestHostWaits: a host that a token lets in when a person approves it waits for that, also while
-// the controller begins anew, and has no rights before.
+// the controller starts again, and has no rights before.
 func TestHostWaits(t *testing.T) {
 	t.Parallel()
 	f := approving(t, "ban")

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/fleet/judge"
 )
 
-// AskExplain says what becomes of one packet on hosts, which are not asked.
+// AskExplain says what happens to one packet on hosts, which are not asked.
 func (o operator) AskExplain(w http.ResponseWriter, r *http.Request) {
 	asked, fine := in[api.FleetExplainQuestion](w, r)
 	if !fine {
@@ -26,7 +26,7 @@ func (o operator) AskExplain(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// AskQuery says what becomes of all packets that fit on hosts, which are not asked.
+// AskQuery says what happens to all packets that fit on hosts, which are not asked.
 func (o operator) AskQuery(w http.ResponseWriter, r *http.Request) {
 	asked, fine := in[api.FleetQueryQuestion](w, r)
 	if !fine {

@@ -20,7 +20,7 @@ import (
 	"sluice/internal/fleet/trust"
 )
 
-// mostAsked is how many addresses stand in the words of a request.
+// mostAsked is how many addresses are in the words of a request.
 const mostAsked = 3
 
 // asks is what a request is for, in the words of the command that asks for it. Of one whose body

@@ -347,7 +347,7 @@ func (o operator) holds(w http.ResponseWriter, r *http.Request, kind, what, afte
 	o.done(w, out, err)
 }
 
-// one tells of what has an ID, and how it stands on each host.
+// one reports what has an ID, and how it stands on each host.
 func (o operator) one(w http.ResponseWriter, r *http.Request, kind, id string) {
 	found, err := o.Store.Held(r.Context(), kind, id)
 	o.answered(err)

@@ -145,7 +145,7 @@ func TestBans(t *testing.T) {
 		t.Errorf("why not: %q", why)
 	}
 
-	// Lifted, of one selector and of all; it comes to who was away.
+	// Lifted, of one selector and of all; it comes to whoever was away.
 	lifted, err := f.client.Unban(t.Context(), api.Lift{What: []string{"203.0.113.0/24", "192.0.2.1"}, Hosts: "role = web", Reason: "it was us"})
 	ok(t, err)
 	if len(lifted.Lifted) != 1 || lifted.Lifted[0].What != "203.0.113.7" || !slices.Equal(lifted.NotThere, []string{"192.0.2.1"}) {

@@ -17,7 +17,7 @@ import (
 )
 
 // bearer is a host that bears bans: it keeps to what trust and wire say of them, and has a
-// map in the place of a kernel.
+// map in place of a kernel.
 type bearer struct {
 	*agent
 	conn *wire.Conn

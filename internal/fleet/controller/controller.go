@@ -287,7 +287,7 @@ func (c *Controller) away() string {
 	return ""
 }
 
-// signEvery is how often timestamp.json is signed anew; it is good for a day.
+// signEvery is how often timestamp.json is signed again; it is good for a day.
 const signEvery = time.Hour
 
 func (c *Controller) signHourly(ctx context.Context) {

@@ -185,7 +185,7 @@ func TestMembers(t *testing.T) {
 	}
 	web, db := map[string]string{"role": "web"}, map[string]string{"role": "db"}
 	a, c := f.listens("web-1", web), f.listens("db-1", db)
-	f.given(map[string]string{"": "input: {default: drop} # but for unused\n", "role=web": "input: {rules: [allow ssh from web]}\n", "role=db": "input: {rules: [allow ssh from all]}\n"})
+	f.given(map[string]string{"": "input: {default: drop} # but unused\n", "role=web": "input: {rules: [allow ssh from web]}\n", "role=db": "input: {rules: [allow ssh from all]}\n"})
 	a.awaits("map[web:203.0.113.5] []")
 	c.awaits("map[db: web:203.0.113.5] []")
 	b := f.listens("web-2", web)

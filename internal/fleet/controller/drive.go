@@ -84,7 +84,7 @@ func (d *driver) prefetch(host string) *wire.Prefetch {
 	return nil
 }
 
-// plan is that of a roll-out, which never changes but for its floor.
+// plan is that of a roll-out, which never changes except for its floor.
 func (d *driver) plan(ctx context.Context, from *store.Store, id int64) (rollout.Plan, error) {
 	d.mutex.Lock()
 	p, has := d.plans[id]

@@ -22,7 +22,7 @@ import (
 const eventEvery = 500 * time.Millisecond
 
 const (
-	mostEvents  = 4096 // that are kept for who comes again, or is slow
+	mostEvents  = 4096 // that are kept for whoever comes again, or is slow
 	mostStreams = 200  // that are open at once
 	mostOfOne   = 10   // of one principal
 )
@@ -34,7 +34,7 @@ const (
 	eventBeat  = 15 * time.Second
 )
 
-// events are what has changed. Each is written down once, whoever reads it.
+// events are what has changed. Each is recorded once, whoever reads it.
 type events struct {
 	boot string // tells the numbers of this controller from others'
 
@@ -54,8 +54,8 @@ type events struct {
 type event struct {
 	host   string // "": of none
 	labels map[string]string
-	all    []byte // for who sees all hosts
-	some   []byte // for who sees some, or this one
+	all    []byte // for whoever sees all hosts
+	some   []byte // for whoever sees some, or this one
 }
 
 func (e *events) init(boot string) {
@@ -135,7 +135,7 @@ func (c *Controller) compare() {
 	}
 }
 
-// tellNotices tells of notices that have begun or ended, and returns those that are open.
+// tellNotices reports notices that have begun or ended, and returns those that are open.
 func (c *Controller) tellNotices(v *view, tell func(kind, host string, labels map[string]string, all, some any)) map[int64]store.Notice {
 	noted := map[int64]store.Notice{}
 	said := func(n store.Notice, event notices.Event) {
@@ -281,7 +281,7 @@ func (o operator) Events(w http.ResponseWriter, r *http.Request, params api.Even
 	}
 }
 
-// reset has a reader ask anew for what is.
+// reset has a reader ask again for what is.
 func reset(out *bytes.Buffer, boot string, at int64) {
 	fmt.Fprintf(out, "id: %s-%d\nevent: reset\ndata: {}\n\n", boot, at)
 }

@@ -38,7 +38,7 @@ func (f *examined) says(host string, is *wire.Findings, now time.Time) {
 // severities are in their order; what a newer host says comes behind them.
 var severities = map[string]int{"error": -3, "warning": -2, "remark": -1}
 
-// Findings tells of those of the hosts that somebody may see.
+// Findings reports those of the hosts that somebody may see.
 func (o operator) Findings(w http.ResponseWriter, r *http.Request, params api.FindingsParams) {
 	only, err := as(r).hosts(params.Hosts)
 	if err != nil {

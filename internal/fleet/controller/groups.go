@@ -210,7 +210,7 @@ func (h *holding) selects(m *member) bool {
 	return h.hosts != nil && h.hosts.Match(m.labels)
 }
 
-// change puts one in the place of another; both may be nil.
+// change puts one in place of another; both may be nil.
 func (h *holding) change(before, after *member) (changed bool) {
 	if h.selects(before) {
 		for _, a := range before.addresses {

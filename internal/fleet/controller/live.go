@@ -33,7 +33,7 @@ const (
 	mostID     = 64 // bytes of the ID that a part follows
 	// roomOfBans leaves those bytes of trust.MaxBans that are not entries.
 	roomOfBans = trust.MaxBans - 1024
-	// The whole of what holds is signed in parts, which are given so long to who asks, and
+	// The whole of what holds is signed in parts, which are given so long to whoever asks, and
 	// are so many bytes in all.
 	partFor   = 10 * time.Second
 	mostParts = 64 << 20

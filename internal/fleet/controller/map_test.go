@@ -133,7 +133,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestAsk: of hosts that are offline it is said by their class what becomes of packets.
+// TestAsk: of hosts that are offline it is said by their class what happens to packets.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	f := policies(t)

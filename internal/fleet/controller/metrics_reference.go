@@ -18,7 +18,7 @@ var metrics = []struct {
 	{"streams", exposition.Gauge, "", "Hosts that are connected to this controller."},
 	{"rollouts", exposition.Gauge, "phase", "Roll-outs that have not been superseded or taken back, by phase."},
 	{"propagation_seconds", exposition.Histogram, "stage", "How long after a host was to run a bundle it had come to a stage, and in the stage ban how long after a ban or allow was accepted a host had proved it, of hosts that were connected all the time."},
-	{"signature_failures_total", exposition.Counter, "by", "What was refused because it lacks a valid signature, by who refused it."},
+	{"signature_failures_total", exposition.Counter, "by", "What was refused because it lacks a valid signature, by whoever refused it."},
 	{"bans", exposition.Gauge, "", "Bans of the fleet that hold."},
 	{"allows", exposition.Gauge, "", "Allows of the fleet that hold."},
 	{"revision", exposition.Gauge, "", "The revision of the desired state that this controller sends to hosts."},
@@ -70,7 +70,7 @@ scrape_configs:
 ` + "```" + `
 
 [Alerts](../../packaging/prometheus/fleet.rules.yml) and a [dashboard](../../packaging/grafana/fleet.json)
-use them. Each agent has [metrics of its host](metrics.md). Counters and the histogram begin anew with
+use them. Each agent has [metrics of its host](metrics.md). Counters and the histogram start again with
 the controller.
 
 ` + exposition.Table(all))

@@ -256,7 +256,7 @@ receivers:
 	says("web-1", wire.Report{Drift: "it comes and goes"})
 	f.until("one is back", func() bool { return !gone("web-1") })
 	// A controller that looked before may say meanwhile that it is there again, and then it has
-	// to be away anew. One that tells a receiver holds it for a minute, which such jumps of the
+	// to be away again. One that tells a receiver holds it for a minute, which such jumps of the
 	// clock end: the other may tell it too.
 	ends := func(what string, has func() bool) {
 		t.Helper()
@@ -377,7 +377,7 @@ func (f *fleet) failingList() (*rollout.Rollout, string) {
 	return r, name
 }
 
-// TestCounted: what stands in a notice of drift is one difference, and how many more there are.
+// TestCounted: what is in a notice of drift is one difference, and how many more there are.
 func TestCounted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -45,7 +45,7 @@ const providerTime = 10 * time.Second
 // mostGroups bounds the groups that a provider says somebody to be in.
 const mostGroups = 500
 
-// flow is what a browser brings back.
+// flow is what a browser returns.
 type flow struct {
 	State    string `json:"state"`
 	Nonce    string `json:"nonce"`
@@ -56,7 +56,7 @@ type flow struct {
 	Binds string `json:"binds,omitempty"`
 }
 
-// provider is one whose document was read, which is tried anew until it was.
+// provider is one whose document was read, which is tried again until it was.
 type provider struct {
 	mutex    sync.Mutex
 	verifier *oidc.IDTokenVerifier

@@ -94,7 +94,7 @@ func sign(t *testing.T, key *rsa.PrivateKey, claims map[string]any) string {
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// follow goes where a browser is sent, as far as it is no page.
+// follow goes where a browser is sent, as far as it is not a page.
 func (b *browser) follow(at string) (answer, string) {
 	b.Helper()
 	for range 10 {

@@ -10,7 +10,7 @@ import (
 // older sees whether an older copy of the database was put in its place by other means than
 // "restore": it lacks the entry of the audit that this controller has signed last. Then bans and
 // allows are refused as after a restore. Another controller may have taken a newer incarnation:
-// what was signed here before says nothing of that.
+// what was signed here before says nothing about that.
 func (c *Controller) older(ctx context.Context) error {
 	is := c.online.State()
 	if is.AuditHead == "" {

@@ -81,7 +81,7 @@ func (o operator) Policy(w http.ResponseWriter, r *http.Request) {
 // places; one without a character is no file.
 func (c *Controller) policyFiles(ctx context.Context, m *trust.Manifest, texts map[string]string) (judge.Files, error) {
 	files := judge.Files{}
-	ctx = context.WithoutCancel(ctx) // they are kept for who asks next
+	ctx = context.WithoutCancel(ctx) // they are kept for whoever asks next
 	blob := func(path, hash string, most int64) {
 		files[path] = judge.File{Sum: hash, Read: func() ([]byte, error) { return c.read(ctx, hash, most) }}
 	}

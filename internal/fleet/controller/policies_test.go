@@ -109,7 +109,7 @@ func TestPolicyTexts(t *testing.T) {
 		t.Errorf("%+v", otto)
 	}
 	if text := otto.Files[0].Text; !otto.Files[0].Cut || !strings.Contains(f.text, "user:otto") || strings.Contains(text, "user:") || !strings.Contains(text, accessCut) || is.Files[0].Cut {
-		t.Errorf("who may do what is told to who has a role for some hosts: %q", text)
+		t.Errorf("who may do what is told to whoever has a role for some hosts: %q", text)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestPolicyCheck(t *testing.T) {
 		{"parts/10-base.yaml", "", "policy "},
 		{"banned.txt", "192.0.2.1\nnonsense\n", "policy banned.txt:2 "},
 		{"fleet.yaml", strings.Replace(f.text, "parts/*.yaml", "parts/50*.yaml", 1), "no-part inventory.yaml:1 no part applies to host web-1"},
-		// No file of the machine, and no list of another one, is read for who asks.
+		// No file of the machine, and no list of another one, is read for whoever asks.
 		{"parts/60-web.yaml", "version: 1\nhosts: role=web\nsets: {x: {file: /etc/passwd}}\ninput: {rules: [allow https from x]}\n", "cannot read the set file"},
 		{"parts/60-web.yaml", "version: 1\nhosts: role=web\nsets: {x: {file: ../../../../../etc/passwd}}\ninput: {rules: [allow https from x]}\n", "does not exist"},
 		{"parts/60-web.yaml", "version: 1\nhosts: role=web\nsets: {x: {url: \"https://lists.example.net/x.txt\", refresh: 1h}}\ninput: {rules: [allow https from x]}\n", "https://lists.example.net/x.txt"},

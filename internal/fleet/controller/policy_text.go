@@ -7,7 +7,7 @@ import (
 )
 
 // accessCut is what stands where access stood.
-const accessCut = "# access: told to who has a role for all hosts"
+const accessCut = "# access: told to whoever has a role for all hosts"
 
 // withoutAccess is the text of a fleet's file without who may do what at the controller, each other
 // line where it was.

@@ -144,7 +144,7 @@ func TestAskHost(t *testing.T) {
 		}
 	}
 	if sent > 500 {
-		t.Errorf("%d pieces were sent to who reads none", sent)
+		t.Errorf("%d pieces were sent to whoever reads none", sent)
 	}
 	host.mutex.Lock()
 	before := host.desired

@@ -258,7 +258,7 @@ func (o operator) mayApprove(who caller, w waiting, alone bool) error {
 	return nil
 }
 
-// carryOut does what was approved, as who asked, with what they may now.
+// carryOut does what was approved, as whoever asked, with what they may now.
 func (o operator) carryOut(ctx context.Context, w waiting) (failure string, answer []byte) {
 	if w.gone != nil {
 		return w.gone.Error(), nil

@@ -182,7 +182,7 @@ func (c *Controller) holdShared(ctx context.Context, most int, holds []store.Hol
 	return held, nil
 }
 
-// unnamed leaves hosts out of a reason, for who may not know of all.
+// unnamed leaves hosts out of a reason, for whoever may not know of all.
 func unnamed(by caller, h api.Holding) api.Holding {
 	if by.Hosts != nil && h.Who == sharer {
 		h.Reason, _, _ = strings.Cut(h.Reason, ":")

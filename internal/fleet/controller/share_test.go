@@ -109,7 +109,7 @@ func TestShareBans(t *testing.T) {
 		})
 	}
 
-	// Agents that begin anew tell all of it again, which undoes nothing that was lifted.
+	// Agents that start again tell all of it again, which undoes nothing that was lifted.
 	lifted, err := f.client.Unban(t.Context(), api.Lift{What: []string{"203.0.113.77"}})
 	ok(t, err)
 	if len(lifted.Lifted) != 1 {

@@ -70,7 +70,7 @@ func (c *Controller) receivers() (all []*notices.Receiver) {
 	return all
 }
 
-// fileChanged says that the controller has to start anew for its file of receivers.
+// fileChanged says that the controller has to start again for its file of receivers.
 func (c *Controller) fileChanged() bool {
 	return c.Options.Notices != nil && c.Options.Notices.Changed(c.Dir)
 }

@@ -49,7 +49,7 @@ func withoutHosts(r rollout.Rollout) rollout.Rollout {
 	return r
 }
 
-// summarize tells of so many roll-outs, the newest first, as far as somebody may know of them.
+// summarize reports so many roll-outs, the newest first, as far as somebody may know of them.
 func (o operator) summarize(ctx context.Context, who caller, most int) ([]rollout.Rollout, error) {
 	rows, err := o.Store.Rollouts(ctx, most)
 	if err != nil {

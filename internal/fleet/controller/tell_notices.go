@@ -27,7 +27,7 @@ const (
 )
 
 // tellReceiver tells one receiver what it has to hear. What it could not be told yet is in the
-// database, whatever becomes of the controller; what it was told just before that ended, it
+// database, whatever happens to the controller; what it was told just before that ended, it
 // hears again.
 func (c *Controller) tellReceiver(ctx context.Context, to *notices.Receiver) {
 	known := false

@@ -48,7 +48,7 @@ func TestToldInOrder(t *testing.T) {
 	before.desired["web-1"] = d
 	of, err := c.contents.of(t.Context(), c.Store, 1)
 	ok(t, err)
-	of.mutex.Lock() // who tells of bundle 1 waits for it
+	of.mutex.Lock() // who reports bundle 1 waits for it
 	c.view.Store(&before)
 	var tell sync.WaitGroup
 	tell.Go(func() { c.tell(context.WithoutCancel(t.Context()), "web-1") })

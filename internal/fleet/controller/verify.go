@@ -17,7 +17,7 @@ type verifying struct {
 	last  api.AuditVerified
 }
 
-// verifyAgain is how old what was read may be for who asks next: all of it is read.
+// verifyAgain is how old what was read may be for whoever asks next: all of it is read.
 const verifyAgain = 10 * time.Second
 
 // VerifyAudit says whether the audit is intact.

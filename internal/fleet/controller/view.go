@@ -119,7 +119,7 @@ func (c *Controller) advance(ctx context.Context) error {
 	return nil
 }
 
-// guestsNow are all guests, of which some are read anew.
+// guestsNow are all guests, of which some are read again.
 func (c *Controller) guestsNow(ctx context.Context, old *view, ids []string) (map[string]*store.Guest, error) {
 	now := map[string]*store.Guest{}
 	if len(ids) > mostNamed {

@@ -28,7 +28,7 @@ import (
 // Web is where people and programs ask.
 type Web struct {
 	Listener net.Listener
-	// Certificate and Key name files in PEM, which are read anew when they change. Without
+	// Certificate and Key name files in PEM, which are read again when they change. Without
 	// them the fleet's own CA certifies the names by which hosts reach the controller.
 	Certificate, Key string
 	URL              string    // where browsers reach it, https://HOST:PORT
@@ -109,7 +109,7 @@ func (c *Controller) identified(strangers *limits, next http.Handler) http.Handl
 			if f.Kind == wire.KindUnknownCaller {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="sluice"`)
 			} else {
-				err = nil // it is no stranger
+				err = nil // it is not a stranger
 			}
 			wire.Fail(w, f)
 			return err
@@ -170,7 +170,7 @@ func (c *Controller) identifyBy(ctx context.Context, hash [sha256.Size]byte) (ca
 	if err := c.over(a); err != nil {
 		return caller{}, err
 	}
-	_ = c.Store.UsedAccess(ctx, a) // a database that is full or locked answers all the same
+	_ = c.Store.UsedAccess(ctx, a) // a database that is full or locked answers anyway
 	return c.callerOf(ctx, a)
 }
 

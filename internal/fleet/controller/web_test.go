@@ -308,7 +308,7 @@ func TestCertificateInFiles(t *testing.T) {
 	ok(t, os.WriteFile(files.certificate, []byte("half of i"), 0o600))
 	files.looked = time.Time{}
 	if read() != second {
-		t.Error("what is no certificate is served")
+		t.Error("what is not a certificate is served")
 	}
 }
 

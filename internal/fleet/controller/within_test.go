@@ -23,7 +23,7 @@ import (
 // others, and FACTS, DRAFT, BAN, ALLOW, LATE, LATER, ORDER and SECRET for what is theirs.
 type within struct {
 	operation, path, body string
-	// Where no ENV is asked for: what an answer has for who sees all, ENV unless given, and the same
+	// Where no ENV is asked for: what an answer has for whoever sees all, ENV unless given, and the same
 	// of the hosts of a role.
 	all, own string
 	narrowed bool // what is asked for others is done for none

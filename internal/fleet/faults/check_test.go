@@ -178,7 +178,7 @@ func TestRestoredDatabase(t *testing.T) {
 	if v := Check(&h); len(v) != 1 || !strings.Contains(v[0].Text, "bundle 1") {
 		t.Error(v)
 	}
-	// A ban was said anew and that was lost: by the older one the clock was set.
+	// A ban was said again and that was lost: by the older one the clock was set.
 	again := judge(
 		holds, Event{Kind: Set, Ahead: -2 * time.Hour}, holds, Event{Kind: Restored, Until: noon.Add(150 * time.Second)},
 		Event{Kind: Wanted, What: "ban-1", Until: holds.Until}, Event{Kind: Borne, Host: "web-1"},

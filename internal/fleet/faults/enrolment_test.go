@@ -28,7 +28,7 @@ type middle struct {
 	roots *wire.Roots // those that he shows; nil: the fleet's
 }
 
-// intercept has somebody with a fleet of the same name and keys of its own stand in between.
+// intercept has somebody with a fleet of the same name and keys of its own are in between.
 func (f *real) intercept() *middle {
 	own := memory(f.T)
 	check(os.Chmod(own, 0o700))

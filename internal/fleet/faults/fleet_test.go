@@ -201,7 +201,7 @@ func (f *fleet) file(path, text string) trust.File {
 	return trust.File{Path: path, SHA256: hash, Size: int64(len(text))}
 }
 
-// publish signs a bundle whose part says what becomes of it on hosts, and begins its
+// publish signs a bundle whose part says what happens to it on hosts, and begins its
 // roll-out.
 func (f *fleet) publish(part string) {
 	number := int64(len(f.texts) + 1)
@@ -280,13 +280,13 @@ func (f *fleet) clock() time.Time { return time.Now().Add(time.Duration(f.ahead.
 // real is a moment of the database's clock as it is now.
 func (f *fleet) real(t time.Time) time.Time { return t.Add(-time.Duration(f.ahead.Load())) }
 
-// everyFault is what fault writes down, besides lies.
+// everyFault is what fault records, besides lies.
 var everyFault = []string{
 	"controller away", "controller restarted", "database away", "two controllers", "controller's clock wrong", "network cut", "agent restarted", "stream cut", "message lost", "message doubled",
 	"message late", "file altered", "file missing", "kernel busy",
 }
 
-// fault writes down what goes wrong, at a host or at none.
+// fault records what goes wrong, at a host or at none.
 func (f *fleet) fault(what string, h *host) {
 	e := Event{Kind: Fault, What: what}
 	if h != nil {
@@ -426,7 +426,7 @@ func (f *fleet) calm() {
 	f.history.Add(Event{Kind: Calm})
 }
 
-// end writes down how everything is. A host whose stage has not begun yet runs what it was
+// end records how everything is. A host whose stage has not begun yet runs what it was
 // told last.
 func (f *fleet) end() {
 	ctx := f.t.Context()
@@ -440,7 +440,7 @@ func (f *fleet) end() {
 	finds(ctx, &f.history, s)
 }
 
-// finds writes down what a database has at the end, and whether its audit is whole.
+// finds records what a database has at the end, and whether its audit is whole.
 func finds(ctx context.Context, history *History, s *store.Store) {
 	for _, b := range must(s.Bundles(ctx)) {
 		history.Add(Event{Kind: Found, What: fmt.Sprint("bundle ", b.Number)})
@@ -458,7 +458,7 @@ func finds(ctx context.Context, history *History, s *store.Store) {
 	history.Add(whole)
 }
 
-// reads the part of a bundle that lies beside a host's policy.
+// reads the part of a bundle that is next to a host's policy.
 func partOf(file string) (number int64, text string) {
 	dir := filepath.Dir(file)
 	_, err := fmt.Sscan(filepath.Base(dir), &number)

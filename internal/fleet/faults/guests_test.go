@@ -104,7 +104,7 @@ func unbounded(view string) map[string]string {
 	return out
 }
 
-// carries writes down how what is held has become another.
+// carries records how what is held has become another.
 func (k *kernel) carries(before, after map[string]string, back bool) {
 	all := maps.Clone(before)
 	if all == nil {
@@ -128,7 +128,7 @@ func (l *link) forge(revision int64) (*wire.Document, [][]byte) {
 	return &wire.Document{Sha256: wire.Hash(envelope), Size: int64(len(envelope)), Content: wire.Hash(payload)}, [][]byte{envelope, text}
 }
 
-// endGuests writes down which guests, members and lists hosts are to hold. A host that does not
+// endGuests records which guests, members and lists hosts are to hold. A host that does not
 // take its bundle holds those from before.
 func (f *fleet) endGuests(s *store.Store) {
 	ctx := context.Background()

@@ -2,7 +2,7 @@
 // kept and enforced, in its order; Check says which of the promises of a fleet it breaks.
 //
 // Callers are tests: the simulation here, which runs controllers and agents under
-// testing/synctest, and those that run them in namespaces. What is written down is seen from
+// testing/synctest, and those that run them in namespaces. What is recorded is seen from
 // outside of the part that is judged: what a kernel does and not what its agent says, what
 // was committed and not what a controller means to do.
 package faults
@@ -112,7 +112,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("event %d: %s: %s", v.Event, v.Promise, v.Text)
 }
 
-// String is the event in a line, for who looks for what led to a violation.
+// String is the event in a line, for whoever looks for what led to a violation.
 func (e Event) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.At.UTC().Format("15:04:05.000"), e.Kind)

@@ -89,7 +89,7 @@ func (f *fleet) ban() {
 	}
 }
 
-// endLiving writes down what the database holds, and what each host does.
+// endLiving records what the database holds, and what each host does.
 func (f *fleet) endLiving(s *store.Store) {
 	_, all, err := s.Holding(context.Background(), "", "", 1000)
 	check(err)

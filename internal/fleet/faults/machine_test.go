@@ -45,7 +45,7 @@ type machine struct {
 
 // seen is what packets see.
 type seen struct {
-	bundle  int64 // 0: all ports are open; -1: it is no bundle
+	bundle  int64 // 0: all ports are open; -1: it is not a bundle
 	content string
 }
 
@@ -54,7 +54,7 @@ func (h *machine) path(name string) string {
 	return filepath.Join(h.state, "netns", h.space.Name(), "fleet", name)
 }
 
-// command is one of sluice's.
+// command is one of Sluice.
 func (h *machine) command(args ...string) []string {
 	out := append([]string{clockVariable + "=" + h.clock}, h.env...)
 	if testing.Short() {
@@ -87,7 +87,7 @@ func (h *machine) setClock(ahead time.Duration) {
 	check(os.Rename(h.clock+".new", h.clock))
 }
 
-// watch writes down what packets see, and what the agent believes and acts by.
+// watch records what packets see, and what the agent believes and acts by.
 func (h *machine) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; wait(ctx, 200*time.Millisecond) {
 		h.look()

@@ -30,7 +30,7 @@ const (
 	hurryVariable  = "SLUICE_TEST_HURRY"
 )
 
-// TestMain is also the programs of the fleets in namespaces: those that users have, but for
+// TestMain is also the programs of the fleets in namespaces: those that users have, except for
 // their clocks and the pauses of agents.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){

@@ -222,7 +222,7 @@ func (h *machine) shown(enough func(string) bool) string {
 	return ""
 }
 
-// clockOff sets the clock of a host wrong, and has its agent begin anew.
+// clockOff sets the clock of a host wrong, and has its agent start again.
 func (f *real) clockOff(by time.Duration) {
 	f.Helper()
 	h := f.machines[0]

@@ -26,7 +26,7 @@ type link struct {
 	healed  chan struct{} // closed when it is not cut any more
 	conns   map[*cable]bool
 	streams map[*stream]bool
-	caught  []wire.Desired // what this host was told, for who replays it
+	caught  []wire.Desired // what this host was told, for whoever replays it
 	bundle  int64          // that it was told last, and since when
 	since   time.Time
 	lied    bool
@@ -342,7 +342,7 @@ func (s *stream) lose() {
 // deliver hands a message of a controller to the agent.
 func (s *stream) deliver(m *wire.Message) { s.hand(m, false) }
 
-// hand hands a message to the agent, and writes down what it has been told.
+// hand hands a message to the agent, and records what it has been told.
 func (s *stream) hand(m *wire.Message, lie bool) {
 	select {
 	case <-s.over:
@@ -371,7 +371,7 @@ func (l *link) told(d *wire.Desired, lie bool) {
 	}
 }
 
-// heard writes down the floor of what is signed. A host takes metadata that is not older
+// heard records the floor of what is signed. A host takes metadata that is not older
 // than what it has.
 func (l *link) heard(t *wire.Trust) {
 	_, field, _ := strings.Cut(string(t.Targets), `"floor":`)

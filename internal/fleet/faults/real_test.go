@@ -232,7 +232,7 @@ func (f *real) join() {
 	f.all(f.newest)
 }
 
-// watch has what hosts enforce and believe written down from now on.
+// watch has what hosts enforce and believe recorded from now on.
 func (f *real) watch() {
 	ctx, stop := context.WithCancel(context.Background())
 	f.unwatch = stop

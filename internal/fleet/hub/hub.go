@@ -146,7 +146,7 @@ func refuse(conn *wire.Conn, f *wire.Failure) {
 	_ = conn.Send(ctx, &wire.Message{Refused: f})
 }
 
-// claim puts a stream in the place of its host. The stream before is dead where it does
+// claim puts a stream in place of its host. The stream before is dead where it does
 // not answer, and it is the same agent's where the instance is the same; otherwise there
 // are two hosts.
 func (h *Hub) claim(s *seat) *wire.Failure {

@@ -191,7 +191,7 @@ func (p *parser) labels(n *yaml.Node) map[string]string {
 func (p *parser) addresses(e source.Entry) []policy.Range {
 	nodes := p.List(e.Value, e.Name)
 	if len(nodes) > mostAddresses {
-		p.Fail(p.At(e.Value), "write prefixes in the place of single addresses", "%d %s, and there may be %d at most", len(nodes), e.Name, mostAddresses)
+		p.Fail(p.At(e.Value), "write prefixes in place of single addresses", "%d %s, and there may be %d at most", len(nodes), e.Name, mostAddresses)
 		return nil
 	}
 	var out []policy.Range

@@ -150,13 +150,13 @@ type Words = query.Words
 // Packet is one that is asked about.
 type Packet = explain.Question
 
-// Explained is what becomes of one packet on a host.
+// Explained is what happens to one packet on a host.
 type Explained = engine.Explained
 
-// Queried is what becomes of all packets that were asked about on a host.
+// Queried is what happens to all packets that were asked about on a host.
 type Queried = engine.Queried
 
-// Query says for each class what becomes of all packets that fit the words.
+// Query says for each class what happens to all packets that fit the words.
 func (j *Judge) Query(ctx context.Context, a *Asked, only *selector.Selector, w Words, states, verdicts []string, done func(n, of int)) (*Answers[*engine.Queried], error) {
 	var err error
 	if w.States, err = query.States(cmp.Or(strings.Join(states, ","), "new")); err != nil {
@@ -180,7 +180,7 @@ func (j *Judge) Query(ctx context.Context, a *Asked, only *selector.Selector, w 
 	})
 }
 
-// Explain says for each class what becomes of one packet, and why.
+// Explain says for each class what happens to one packet, and why.
 func (j *Judge) Explain(ctx context.Context, a *Asked, only *selector.Selector, q Packet, done func(n, of int)) (*Answers[*engine.Explained], error) {
 	h, err := engine.NewHost(j.sources.State, "", "")
 	if err != nil {

@@ -141,7 +141,7 @@ func (r *reading) sound() error {
 	return check.Errors(wrong)
 }
 
-// WrongError says that a policy has errors, which a check tells of.
+// WrongError says that a policy has errors, which a check reports.
 type WrongError struct{ Err error }
 
 func (e *WrongError) Error() string { return e.Err.Error() }

@@ -75,7 +75,7 @@ func TestPartlyRight(t *testing.T) {
 	}
 }
 
-// ‸ stands before the character that the error points at.
+// ‸ is before the character that the error points at.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ const File = "notices.yaml"
 // dialect is what the file differs in from other files.
 var dialect = &source.Dialect{
 	MaxSize: 1 << 20,
-	TooLong: "let a list of people stand behind one address",
+	TooLong: "put a list of people behind one address",
 	Anchors: "write it where it holds",
 	Second:  "leave the second one out",
 }

@@ -45,7 +45,7 @@ func NewMessage(fleet string, all []Notice) Message {
 	return m
 }
 
-// Line is what others have said as it may stand in a line: printable characters, not too many.
+// Line is what others have said as it may be in a line: printable characters, not too many.
 func Line(text string) string {
 	text = strings.TrimSpace(tell.Printable(strings.ToValidUTF8(strings.NewReplacer("\n", " ", "\t", " ").Replace(text), "")))
 	return cut(text, mostLine)

@@ -233,7 +233,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestWebhook sends to a real server, and says nothing of its secrets.
+// TestWebhook sends to a real server, and says nothing about its secrets.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	type ask struct {

@@ -130,7 +130,7 @@ func (m *machine) resume(because func(string) string, refuse func(string) (Rollo
 		}
 		text += ", who accepts the failures until now"
 	}
-	// The time to settle begins anew: nobody looked meanwhile.
+	// The time to settle starts again: nobody looked meanwhile.
 	m.State.Was, m.State.Hold, m.State.Quiet = "", false, time.Time{}
 	m.enter(was, because(text))
 	return m.Rollout, nil

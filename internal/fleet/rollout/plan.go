@@ -80,7 +80,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DefaultPlan is what a fleet has that says nothing of roll-outs.
+// DefaultPlan is what a fleet has that says nothing about roll-outs.
 func DefaultPlan() Plan {
 	return Plan{
 		Stages: []Stage{{PerClass: 1}, {Percent: 5}, {Percent: 25}, {Percent: 100}},

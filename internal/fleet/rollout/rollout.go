@@ -134,7 +134,7 @@ type Seen struct {
 	Report  Report // its newest
 }
 
-// Report is what a host said about an order. Those about other roll-outs are passed over.
+// Report is what a host said about an order. Those about other roll-outs are skipped.
 type Report struct {
 	Rollout, Bundle int64
 	State           HostState

@@ -409,7 +409,7 @@ func TestFreezeByTheClocksOfAPlace(t *testing.T) {
 		{night(150, 300), "2026-10-25T00:29:59Z", ""},
 		{night(150, 300), "2026-10-25T00:30:00Z", "2026-10-25T04:00:00Z"},
 		{night(60, 150), "2026-10-25T01:29:59Z", "2026-10-25T01:30:00Z"},
-		// From Friday to the next Friday, but for eight hours.
+		// From Friday to the next Friday, except for eight hours.
 		{most, "2026-11-06T06:59:59Z", "2026-11-06T07:00:00Z"},
 		{most, "2026-11-06T07:00:00Z", ""},
 		{most, "2026-11-06T15:00:00Z", "2026-11-13T07:00:00Z"},

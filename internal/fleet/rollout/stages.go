@@ -63,7 +63,7 @@ func (m *machine) prefetch() bool {
 }
 
 // begin fixes the hosts of a stage and tells them, unless no stage may begin now. A stage
-// that adds no host is passed over.
+// that adds no host is skipped.
 func (m *machine) begin(stage int) bool {
 	if why := m.barred(); why != "" {
 		return m.wait(why)

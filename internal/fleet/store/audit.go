@@ -108,7 +108,7 @@ func (s *Store) entries(ctx context.Context, q querier, f func(Entry) error, whe
 const auditPrune = "audit.prune"
 
 // PruneAudit removes the entries up to one that the audit has, of which the caller has a copy.
-// The entry that tells of it names that one, so the chain goes on behind it.
+// The entry that reports it names that one, so the chain goes on behind it.
 func (s *Store) PruneAudit(ctx context.Context, who string, upto Head) (removed int64, err error) {
 	return removed, s.write(ctx, func(t *tx) error {
 		var hash string

@@ -76,7 +76,7 @@ func (t *tx) bundle(who string, b Bundle) error {
 		if sha256 != b.SHA256 {
 			return fmt.Errorf("bundle %d: %w: another one has this number", b.Number, ErrConflict)
 		}
-		return nil // signed anew: the same bundle with new metadata
+		return nil // signed again: the same bundle with new metadata
 	}
 	for _, hash := range b.Blobs {
 		_, err := t.do(`insert into bundle_blob (bundle, sha256) values ($1, $2) on conflict (bundle, sha256) do nothing`, b.Number, hash)

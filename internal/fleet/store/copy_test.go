@@ -136,7 +136,7 @@ func TestCopyMeanwhile(t *testing.T) {
 		report := good[Report](t)(to.Verify(t.Context(), copied.Fleet.Head))
 		same(t, "findings", report.Findings, []Finding{})
 		same(t, "entries", report.Entries, copied.Rows["audit"])
-		// The tokens that were made are those that the audit tells of.
+		// The tokens that were made are those that the audit reports.
 		same(t, "tokens", copied.Rows["token"], report.Entries-int64(3))
 		same(t, "blobs", readable(t, to), 1)
 		enrolled(t, to, "web-2")

@@ -20,8 +20,8 @@ type Desired struct {
 }
 
 // SetDesired says which bundles hosts are to run; those that are said to already stay at
-// their revision. What is the name of it in the audit. Hosts that there are not are passed
-// over: somebody removed them at the same time.
+// their revision. What is the name of it in the audit. Hosts that there are not are skipped:
+// somebody removed them at the same time.
 func (s *Store) SetDesired(ctx context.Context, who, what string, desired []Desired) error {
 	return s.write(ctx, func(t *tx) error {
 		changed, err := t.desired(desired)
@@ -138,7 +138,7 @@ type Status struct {
 
 // PutStatus keeps what hosts said, the newest of each, some in a transaction. Since stays
 // while bundle and state do. It is no change of desired state, and in no audit. Hosts that
-// there are not are passed over.
+// there are not are skipped.
 func (s *Store) PutStatus(ctx context.Context, statuses []Status) error {
 	return batches(statuses, func(some []Status) error {
 		rows := newest(some, func(s Status) string { return s.Host }, func(a, b Status) bool { return !a.At.Before(b.At) })

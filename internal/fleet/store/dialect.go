@@ -18,11 +18,11 @@ import (
 )
 
 // dialect is what the two databases say differently. Statements are written in
-// PostgreSQL's words, which SQLite knows too, but for these:
+// PostgreSQL's words, which SQLite knows too, except for these:
 //
 //	BYTES            the type of bytes
 //	EACH(…)          the elements of a JSON list, each in the column value
-//	NAMES(…)         the same of a list of strings, as what stands behind "in"
+//	NAMES(…)         the same of a list of strings, as what is behind "in"
 //	LOCKED           reads rows that nobody else changes until the transaction ends
 type dialect struct {
 	words    *strings.Replacer
@@ -147,7 +147,7 @@ const listenAgain = time.Second
 // listen rings whenever another process has made a revision.
 func listen(ctx context.Context, db *sql.DB, ring func()) {
 	for ctx.Err() == nil {
-		_ = listenOnce(ctx, db, ring) // the poll tells of a database that is gone
+		_ = listenOnce(ctx, db, ring) // the poll reports a database that is gone
 		select {
 		case <-ctx.Done():
 		case <-time.After(listenAgain):

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Draft is a policy that somebody proposes: texts in the place of those of a bundle.
+// Draft is a policy that somebody proposes: texts in place of those of a bundle.
 type Draft struct {
 	ID     string // of the content
 	Title  string

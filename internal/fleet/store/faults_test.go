@@ -22,7 +22,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// fails says that each way to use a store is an error that is no answer.
+// fails says that each way to use a store is an error that is not an answer.
 func fails(t *testing.T, s *Store, what string, writesAlone bool) {
 	t.Helper()
 	ctx := t.Context()

@@ -105,7 +105,7 @@ func (s *Store) consistent(ctx context.Context, f func(querier) error) error {
 	return f(t)
 }
 
-// poll is how long a change may go unnoticed where nothing tells of it.
+// poll is how long a change may go unnoticed where nothing reports it.
 const poll = time.Second
 
 // Wait returns when the revision is another one than that given. A change by this process

@@ -145,7 +145,7 @@ func (t *tx) fits(at Clock, kind string, written, most int) error {
 }
 
 // Lift ends what has these IDs and holds. The entries of it have the kind, the reason and
-// the name that are given, and are returned. What does not hold is passed over.
+// the name that are given, and are returned. What does not hold is skipped.
 func (s *Store) Lift(ctx context.Context, who, kind, reason string, ids []string) (lifted []Living, err error) {
 	err = s.livingly(ctx, func(t *tx, at Clock) ([]Living, error) {
 		lifted = nil
@@ -243,7 +243,7 @@ func (s *Store) livingly(ctx context.Context, f func(t *tx, at Clock) ([]Living,
 	return err
 }
 
-// clock reads it, but for the incarnation.
+// clock reads it, except for the incarnation.
 func (s *Store) clock(ctx context.Context, q querier) (at Clock, err error) {
 	if err := s.one(ctx, q, []any{&at.Seq}, `select coalesce(max(seq), 0) from living`); err != nil {
 		return at, err
@@ -402,7 +402,7 @@ func key(a netip.Addr) string {
 	return family + hex.EncodeToString(bytes[:])
 }
 
-// WaitLiving returns when the log may have more than this number, or begins anew: it is
+// WaitLiving returns when the log may have more than this number, or starts again: it is
 // woken as [Store.Wait] is.
 func (s *Store) WaitLiving(ctx context.Context, is Clock) error {
 	for {

@@ -65,7 +65,7 @@ func TestLiving(t *testing.T) {
 		if e := first[0]; e.Who != operator || e.Expires.Sub(e.Made) != time.Hour || e.Reason != "ssh" || e.Hosts != "role=web" {
 			t.Errorf("%+v", e)
 		}
-		hold(1, false, holdOf("203.0.113.7", time.Minute))                   // in the place of the first
+		hold(1, false, holdOf("203.0.113.7", time.Minute))                   // in place of the first
 		hold(1, false, holdOf("198.51.100.1", 1), holdOf("198.51.100.1", 1)) // the last one, and over at once
 		hold(0, true, holdOf("203.0.113.7", time.Second))                    // shorter
 		longer := hold(1, true, holdOf("203.0.113.7", 2*time.Hour))          // longer

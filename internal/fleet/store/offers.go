@@ -23,7 +23,7 @@ type Offered struct {
 // Offer keeps what limits of hosts have banned, the newest of each host up to most, and says
 // what of it, or of all that was kept, limits of so many hosts have by now, which were told of
 // within a time and are not revoked. Of one host each ban counts once. A host that is not
-// known, or was revoked, is passed over, and so is what was lifted on all hosts within rest.
+// known, or was revoked, is skipped, and so is what was lifted on all hosts within rest.
 func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within, rest time.Duration, after, most int) (out []Offered, err error) {
 	rows := make([][]any, len(offers))
 	whats, hosts := map[string]bool{}, map[string]bool{}
@@ -93,7 +93,7 @@ func (s *Store) Offer(ctx context.Context, offers []Offer, all bool, within, res
 	})
 }
 
-// Unoffer forgets what limits of hosts have banned: it counts anew from now on.
+// Unoffer forgets what limits of hosts have banned: it counts again from now on.
 func (s *Store) Unoffer(ctx context.Context, what []string) error {
 	named, err := list(what)
 	if err != nil {

@@ -20,7 +20,7 @@ type Request struct {
 	Operation string // its id in the interface
 	Method    string
 	Path      string // with the query
-	Body      []byte // of one that was refused it is gone, but for that of a host
+	Body      []byte // of one that was refused it is gone, except for that of a host
 	Asks      string // what for, in words, which stay when Body is gone; "" for a host
 	Who       string // asked, as the audit names them
 	Access    string // the id of the access by which they asked; "": on the controller's machine
@@ -29,7 +29,7 @@ type Request struct {
 	State     RequestState
 	Decided   time.Time
 	By        string
-	Alone     bool // by who asked
+	Alone     bool // by whoever asked
 	Why       string
 	Failure   string // why it was not done
 	Answer    []byte // what the operation answered

@@ -90,7 +90,7 @@ func (t *tx) rollout(who string, r Rollout) (before string, after Rollout, err e
 		if err := t.bundlesExist([]Desired{{Bundle: r.Bundle}}); err != nil {
 			return "", r, err
 		}
-		// Two at the same time: one of them fails here, and begins anew.
+		// Two at the same time: one of them fails here, and starts again.
 		err := t.one([]any{&r.ID}, `insert into rollout (id, bundle, version, phase, closed, plan, state, created, changed, created_by)
 			select coalesce(max(id), 0) + 1, cast($1 as bigint), 1, cast($2 as text), cast($3 as bigint), cast($4 as text), cast($5 as text),
 			cast($6 as bigint), cast($6 as bigint), cast($7 as text) from rollout returning id`,

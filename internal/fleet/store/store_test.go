@@ -116,7 +116,7 @@ func TestPublish(t *testing.T) {
 		is(t, "an older timestamp", publish(nil, Metadata{"timestamp", 1700000001, nil}), ErrConflict)
 		is(t, "a root left out", publish(nil, root(4)), ErrConflict)
 		is(t, "the number of another", publish(&Bundle{Number: 1, SHA256: hashOf("n"), Manifest: []byte("n")}), ErrConflict)
-		is(t, "signed anew", publish(&b, Metadata{"targets", 2, []byte("t2")}), nil)
+		is(t, "signed again", publish(&b, Metadata{"targets", 2, []byte("t2")}), nil)
 		is(t, "many roots", publish(nil, root(3), root(4), root(5), root(6), root(7), root(8), root(9), root(10)), nil)
 		all := good[[]Metadata](t)(s.Metadata(ctx))
 		want := []Metadata{}

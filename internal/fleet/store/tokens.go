@@ -161,7 +161,7 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 		return Host{}, err
 	}
 	if before.ID == "" {
-		// Two at the same time: one of them fails here, and begins anew.
+		// Two at the same time: one of them fails here, and starts again.
 		_, err = t.do(`insert into host (id, labels, labels_order, addresses, facts, version, level, protocol, enrolled, seen, revoked, revoked_why, token)
 			values ($1, $2, $3, $4, '', '', 0, 0, $5, 0, 0, '', $6)`, e.Host, labels, []byte{}, addresses, now, token.ID)
 	} else {

@@ -26,7 +26,7 @@ type Finding struct {
 const mostFindings = 100
 
 // Verify reads the whole audit: that no entry was changed, dropped, put in or moved. Who
-// can write to the database can write all of it anew, with a new head; that only those
+// can write to the database can write all of it again, with a new head; that only those
 // heads show that somebody has kept elsewhere, as agents have in their timestamps.
 func (s *Store) Verify(ctx context.Context, kept ...Head) (Report, error) {
 	return s.VerifyWith(ctx, nil, kept...)

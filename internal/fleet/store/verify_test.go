@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// entry writes one entry of an audit anew, with a hash that is right for it.
+// entry writes one entry of an audit again, with a hash that is right for it.
 func rewrite(t *testing.T, s *Store, e Entry) Entry {
 	t.Helper()
 	var err error

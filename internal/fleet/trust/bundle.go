@@ -58,7 +58,7 @@ func readBundles(t *targets) ([]Bundle, error) {
 	for name, is := range t.Signed.Targets {
 		var custom BundleCustom
 		if is.Custom == nil {
-			return nil, fmt.Errorf("targets.json is %w: nothing is said of %q", ErrMalformed, name)
+			return nil, fmt.Errorf("targets.json is %w: nothing is said about %q", ErrMalformed, name)
 		}
 		if err := strictly("targets.json", *is.Custom, &custom); err != nil {
 			return nil, err

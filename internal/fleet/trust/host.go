@@ -95,8 +95,8 @@ func (h *Host) keep(next kept, v *view) error {
 	return nil
 }
 
-// Settle writes down the number of bans that Live has got to. A host that dies before takes
-// no older one than what it wrote down, and is told the rest again.
+// Settle records the number of bans that Live has got to. A host that dies before takes
+// no older one than what it recorded, and is told the rest again.
 func (h *Host) Settle() error {
 	h.lock.Lock()
 	defer h.lock.Unlock()
@@ -168,7 +168,7 @@ func (h *Host) Bundle(number int64, level int, now time.Time) (Bundle, error) {
 	return h.view.bundle(number, level, now)
 }
 
-// State is what is believed of a fleet, for who reports it.
+// State is what is believed of a fleet, for whoever reports it.
 type State struct {
 	Fleet       string    `json:"fleet"`
 	RootVersion int64     `json:"root-version"`

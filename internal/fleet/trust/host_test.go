@@ -121,7 +121,7 @@ func TestHostRefuses(t *testing.T) {
 	ok(t, h.Update(later, now)) // and believes what is right afterwards
 }
 
-// resigned signs a targets.json anew by these keys alone.
+// resigned signs a targets.json again by these keys alone.
 func (f *fleet) resigned(t *testing.T, data []byte, by ...Signer) []byte {
 	m, err := metadata.Targets().FromBytes(data)
 	ok(t, err)
@@ -224,7 +224,7 @@ func TestFloorIncarnationAndEnd(t *testing.T) {
 	is(t, errOf(h.Bundle(2, 1, now)), ErrExpired)
 }
 
-// What a controller's backup brings back is newer than what hosts saw before.
+// What a controller's backup restores is newer than what hosts saw before.
 func TestRestoredControllerIsNotBehind(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "example.net", 1)
@@ -326,7 +326,7 @@ func TestLive(t *testing.T) {
 	for _, text := range []string{`{"n":null}`, `{"n":1,"n":1}`, strings.Repeat("[", maxNesting) + strings.Repeat("]", maxNesting)} {
 		is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.net", 1, 8, json.RawMessage(text)}, key))), ErrMalformed)
 	}
-	// A new incarnation begins its numbers anew, and ends those of the old one.
+	// A new incarnation begins its numbers again, and ends those of the old one.
 	f.next.Restore = true
 	ok(t, h.Update(f.sign(start.Add(time.Hour), "two"), start.Add(time.Hour)))
 	is(t, opened(KindMembers, must(seal(KindMembers, liveBody{"example.net", 1, 99, json.RawMessage("1")}, key))), ErrRolledBack)

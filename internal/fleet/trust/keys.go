@@ -91,7 +91,7 @@ func roleKey(public ed25519.PublicKey) (*metadata.Key, string) {
 	return key, id
 }
 
-// signDocument adds a signature to a document of a role, in the place of an older one of
+// signDocument adds a signature to a document of a role, in place of an older one of
 // the same key.
 func signDocument[T metadata.Roles](document *metadata.Metadata[T], by Signer) error {
 	_, id := roleKey(by.Public())

@@ -155,8 +155,8 @@ type SignedLabels struct {
 	Needed     int `json:"needed"`
 }
 
-// SignLabels signs that a host has these labels from now on, until the order ends in the
-// place of all that it had. Where the last order says so and lacks signatures, they are
+// SignLabels signs that a host has these labels from now on, until the order ends in place
+// of all that it had. Where the last order says so and lacks signatures, they are
 // added to it.
 func (r *Repository) SignLabels(host string, labels map[string]string, now time.Time, by ...Signer) (SignedLabels, error) {
 	keys, needed := r.root.keys("targets")

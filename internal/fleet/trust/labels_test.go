@@ -41,7 +41,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// A host that enrols anew has heard of no order: a controller may give it any from before that was
+// A host that enrols again has heard of no order: a controller may give it any from before that was
 // for its name, until that ends.
 func TestLabelsOfAHostAnew(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestSignLabels(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	ok(t, errOf(h.Labels(envelope(), "web-1", start)))
-	// Another order counts anew, and is newer also where the clock has gone back.
+	// Another order counts again, and is newer also where the clock has gone back.
 	before := envelope()
 	if made, err = f.repository.SignLabels("web-1", map[string]string{"role": "web"}, start.Add(-day), f.policy...); err != nil || made.Signatures != 2 || made.Number <= again.Number {
 		t.Errorf("%+v, %v", made, err)

@@ -172,7 +172,7 @@ func (o *Online) with(m Metadata, now time.Time) (next kept, err error) {
 	return next, err
 }
 
-// Refresh signs snapshot.json and timestamp.json anew, good for [OnlineFor], with the
+// Refresh signs snapshot.json and timestamp.json again, good for [OnlineFor], with the
 // head of the audit chain. It is called when a controller begins, each hour, and after
 // each Publish. Versions are Unix seconds, so a controller whose folder comes from a
 // backup is not behind what hosts have seen.

@@ -408,7 +408,7 @@ func (r *Repository) Pending() (has, needs int) {
 	return r.root.signatures(metadata.TARGETS, r.targets.Metadata), needs
 }
 
-// Cosign adds signatures to the list of bundles as it stands.
+// Cosign adds signatures to the list of bundles as it is.
 func (r *Repository) Cosign(by ...Signer) error {
 	if r.targets == nil {
 		return fmt.Errorf("%s: no bundle is signed yet: %w", r.dir, fs.ErrNotExist)

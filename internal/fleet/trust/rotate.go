@@ -24,7 +24,7 @@ type Change struct {
 	CA    [][]byte // certificates, PEM
 }
 
-// Rooted is what became of a new root.json.
+// Rooted is what happened to a new root.json.
 type Rooted struct {
 	Version int64     `json:"version"`
 	Expires time.Time `json:"expires"`
@@ -33,7 +33,7 @@ type Rooted struct {
 
 // Rotate makes the next root.json, good for [RootFor], and signs it. It is in force when
 // enough root keys of the version before, and enough of its own, have signed; until then
-// it lies beside as pending, for [Repository.CosignRoot]. Who drops the keys of a role
+// it is next to as pending, for [Repository.CosignRoot]. Who drops the keys of a role
 // ends what they signed: after those of policies, the list of bundles wants signing again.
 func (r *Repository) Rotate(c Change, now time.Time, by ...Signer) (Rooted, error) {
 	next, err := metadata.Root().FromBytes(r.Root())
@@ -66,7 +66,7 @@ func (r *Repository) Rotate(c Change, now time.Time, by ...Signer) (Rooted, erro
 	return r.signRoot(next, by)
 }
 
-// PendingRoot is what becomes of a new root.json that lacks signatures. The error is
+// PendingRoot is what happens to a new root.json that lacks signatures. The error is
 // fs.ErrNotExist where none is pending.
 func (r *Repository) PendingRoot() (Rooted, error) {
 	next, err := r.pendingRoot()

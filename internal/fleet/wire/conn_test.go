@@ -84,7 +84,7 @@ func TestOneLevelBehind(t *testing.T) {
 	}
 }
 
-// TestReceive: what is not known is passed over, and what is wrong ends the stream.
+// TestReceive: what is not known is skipped, and what is wrong ends the stream.
 func TestReceive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -266,6 +266,6 @@ func TestPatch(t *testing.T) {
 		t.Error("the patch makes something else", err)
 	}
 	if got, err := Unpatch(patch, to, MostBlob); err == nil && bytes.Equal(got, to) {
-		t.Error("what it starts from is all the same")
+		t.Error("what it starts from counts anyway")
 	}
 }

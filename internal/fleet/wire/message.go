@@ -36,7 +36,7 @@ const (
 // Most bytes of what is read.
 const (
 	MostFromAgent      = 256 << 10 // a message
-	MostFromController = 2 << 20   // a message, and an answer that is no blob
+	MostFromController = 2 << 20   // a message, and an answer that is not a blob
 	MostRequest        = 64 << 10
 	MostBlob           = 256 << 20
 	MostPushed         = 64 << 10 // a blob that comes with what is desired
@@ -98,7 +98,7 @@ func Decode(text []byte) (*Message, error) {
 // Checker is what Check can look at.
 type Checker interface{ Check() error }
 
-// Read reads a value of JSON, which fields that are not known may stand in, and checks it.
+// Read reads a value of JSON, which fields that are not known may be in, and checks it.
 func Read(text []byte, into Checker) error {
 	if err := jsonv2.Unmarshal(text, into); err != nil {
 		return err

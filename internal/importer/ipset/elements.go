@@ -11,7 +11,7 @@ import (
 	"sluice/internal/program"
 )
 
-// group is the elements that are alike but for one address.
+// group is the elements that are alike except for one address.
 type group struct {
 	element program.Element
 	net     int // which part that is

@@ -223,7 +223,7 @@ func (s *Set) hold() error {
 			nets++
 		}
 	}
-	// Elements that are alike but for their net are one group, of which the longest
+	// Elements that are alike except for their net are one group, of which the longest
 	// prefix decides.
 	groups := map[string]*group{}
 	var order []*group

@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 				for _, c := range r.Program.Chains {
 					for _, rule := range c.Rules {
 						if r.Rules[rule.ID] == nil {
-							t.Errorf("a rule of %s has the ID %q, which is no rule's", c.Name, rule.ID)
+							t.Errorf("a rule of %s has the ID %q, which is not a rule's", c.Name, rule.ID)
 						} else if rule.Origin.Text != r.Rules[rule.ID].Text {
 							t.Errorf("%s is %q, and its origin %q", rule.ID, r.Rules[rule.ID].Text, rule.Origin.Text)
 						}

@@ -111,7 +111,7 @@ COMMIT
 		numbers := []int{}
 		for _, rule := range c.Rules {
 			if r.Rules[rule.ID] == nil {
-				t.Errorf("a rule of %s has the ID %q, which is no rule's", c.Name, rule.ID)
+				t.Errorf("a rule of %s has the ID %q, which is not a rule's", c.Name, rule.ID)
 			}
 			numbers = append(numbers, rule.Origin.Line)
 		}

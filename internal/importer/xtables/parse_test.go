@@ -28,7 +28,7 @@ func TestErrors(t *testing.T) {
 		{"*filter\n-I INPUT\n", `line 2, column 1: "-I INPUT" is not a rule: -A CHAIN, then matches and a target`},
 		{"*filter\n-A\n", "line 2, column 1: -A names no chain"},
 		{"*filter\n-A mine -j DROP\n", "line 2, column 4: table filter has no chain mine"},
-		{"*filter\n:a - [0:0]\n-A a DROP\n", `line 3, column 6: "DROP" is in the place of an option`},
+		{"*filter\n:a - [0:0]\n-A a DROP\n", `line 3, column 6: "DROP" is in place of an option`},
 		{"*filter\n:a - [0:0]\n-A a -j\n", "line 3, column 6: -j has 0 values, not one"},
 		{"*filter\n:a - [0:0]\n-A a -s 192.0.2.1 192.0.2.2 -j DROP\n", "line 3, column 6: -s has 2 values, not one"},
 		{"*filter\n:a - [0:0]\n-A a -j DROP -j DROP\n", "line 3, column 14: a second target, DROP"},

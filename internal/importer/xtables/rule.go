@@ -81,7 +81,7 @@ func (r *reader) read(words []word) error {
 		}
 		name := words[i]
 		if !name.option() {
-			return r.fail(name.from, "%q is in the place of an option", name.text)
+			return r.fail(name.from, "%q is in place of an option", name.text)
 		}
 		o := option{name: name.text, not: not}
 		if short := long[o.name]; short != "" && !(o.name == "--proto" && owner != nil && owner.name == "policy") {

@@ -64,7 +64,7 @@ func (f *flow) packet() []byte {
 
 // drawFlows draws flows to the host of every class, by the judge that shares nothing
 // with the compiler. Those whose rule counts what it lets in are left out: what
-// becomes of them depends on the flood.
+// happens to them depends on the flood.
 func drawFlows(of []*state, device string, seed uint64) []flow {
 	first := of[0].resolved
 	ports, counted := services(first)

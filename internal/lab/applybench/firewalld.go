@@ -8,7 +8,7 @@ import (
 	"sluice/internal/lab/timed"
 )
 
-// daemon is firewalld: its files are written anew, and it reloads them.
+// daemon is firewalld: its files are rewritten, and it reloads them.
 type daemon struct {
 	lab   *lab
 	d     *peers.Firewalld

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// counts is what became of the packets of a flood.
+// counts is what happened to the packets of a flood.
 type counts struct {
 	Sent   uint64
 	Lost   uint64 // of those that old and new state allow

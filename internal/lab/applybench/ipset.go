@@ -76,7 +76,7 @@ func ipsets(text string) (out []ipset) {
 	return out
 }
 
-// swap is what ipset restore reads to bring a set in the place of the one of its name.
+// swap is what ipset restore reads to bring a set in place of the one of its name.
 func (s ipset) swap() string {
 	const beside = "sluice-bench-new"
 	var b strings.Builder

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/lab/timed"
 )
 
-// refilled is nft with a file that deletes the table and loads it anew, in one
+// refilled is nft with a file that deletes the table and loads it again, in one
 // transaction.
 type refilled struct {
 	lab  *lab

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// repeated is how often the rule under test stands in a chain: one alone costs as
+// repeated is how often the rule under test is in a chain: one alone costs as
 // little as two injections differ by.
 const repeated = 8
 

@@ -16,7 +16,7 @@ const (
 // sections of a report, by what the names of their constants begin with.
 var sections = []struct{ prefix, name, title, quantity string }{
 	{"packet.", "packet", "What a packet costs, where what it asks is near in the caches", "added per packet"},
-	{"lookup.", "lookup", "What a lookup costs where all elements are asked for by turns", "added per packet"},
+	{"lookup.", "lookup", "What a lookup costs where all elements are asked for in turn", "added per packet"},
 	{"load.", "load", "What is loaded", "time"},
 	{"memory.", "memory", "What is held", "kernel memory"},
 	{"sets.", "sets", "What sets take, by the kernel's way to keep them", "of a set"},

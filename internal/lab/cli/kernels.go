@@ -93,7 +93,7 @@ func runKernels(cmd *cobra.Command, args []string) error {
 	switch ended := (*kernels.ExitError)(nil); {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &ended) || errors.Is(err, matrix.ErrDiffers) || errors.Is(err, matrix.ErrDearer):
+	case errors.As(err, &ended) || errors.Is(err, matrix.ErrDiffers) || errors.Is(err, matrix.ErrCostlier):
 		err = command.Found(err.Error())
 	}
 	if r != nil {

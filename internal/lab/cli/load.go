@@ -211,7 +211,7 @@ func unanswered(results ...*load.Result) error {
 	return errors.New(text)
 }
 
-// loadOptions are those of the command line, but for the URL.
+// loadOptions are those of the command line, except for the URL.
 func loadOptions(cmd *cobra.Command) (load.Options, error) {
 	flags := cmd.Flags()
 	o := load.Options{For: command.TimeOf(flags, "for"), Timeout: command.TimeOf(flags, "timeout")}

@@ -84,7 +84,7 @@ func printCourses(w io.Writer, charts []figures.Chart, group string, bold func(s
 func mostOf(l figures.Line) float64 {
 	most := 0.0
 	for _, p := range l.Points {
-		if p.Y > most { // not for what is no number
+		if p.Y > most { // not for what is not a number
 			most = p.Y
 		}
 	}

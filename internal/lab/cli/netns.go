@@ -14,7 +14,7 @@ import (
 // replaces the process. A command of sluice runs on a thread inside instead; that does not
 // do for a load: a socket is of the namespace of the thread that opens it, and its workers
 // open their connections on whichever thread they run on. Each of them would take a thread
-// of its own to enter, for every new connection anew, and pay for it in what is measured.
+// of its own to enter, for every new connection again, and pay for it in what is measured.
 // Who is inside already goes on.
 func enterNetns(name string) error {
 	if name == "" {

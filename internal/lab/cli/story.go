@@ -166,7 +166,7 @@ func runStory(cmd *cobra.Command, args []string) error {
 	if err == nil {
 		return finishReport(cmd, report)
 	}
-	// What was measured until then is shown all the same.
+	// What was measured until then is shown anyway.
 	if slices.ContainsFunc(report.Sections, func(s figures.Section) bool { return len(s.Figures) > 0 }) {
 		if failed := finishReport(cmd, report); failed != nil && !errors.Is(failed, command.ErrFound) {
 			err = errors.Join(err, failed)

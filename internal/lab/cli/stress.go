@@ -22,9 +22,9 @@ func newStress() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "stress",
-		Short: "Change policies under traffic and count what becomes of packets",
+		Short: "Change policies under traffic and count what happens to packets",
 		Long: `Applies and refreshes policies over and over while packets go through, and counts
-what became of them, in namespaces that are gone afterwards: "make stress" in the
+what happened to them, in namespaces that are gone afterwards: "make stress" in the
 source tree. Its parts are
 
 ` + list.String() + `

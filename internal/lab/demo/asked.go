@@ -85,7 +85,7 @@ func (d *demo) quoteExplain(also string, packet ...string) error {
 	return nil
 }
 
-// caret points at a column of the line above it, which stands there anyway.
+// caret points at a column of the line above it, which is there anyway.
 var caret = regexp.MustCompile(`^\s*\^\s*$`)
 
 // excerpt is the first paragraph of an answer and, behind dots, the first line

@@ -88,7 +88,7 @@ func TestStepsAreNotQuoted(t *testing.T) {
 	}
 }
 
-// What is left out of the picture is printed all the same, and its checks count.
+// What is left out of the picture is printed anyway, and its checks count.
 func TestLeftOutOfThePictureOnly(t *testing.T) {
 	var out strings.Builder
 	r := &report{out: &out}

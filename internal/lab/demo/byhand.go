@@ -41,7 +41,7 @@ func ruleOf(listed, network string) (chain, handle string) {
 	return "", ""
 }
 
-// witness is a packet that verify names, with what becomes of it.
+// witness is a packet that verify names, with what happens to it.
 type witness struct {
 	example
 	meant, kernel string // verdicts: "accept", "drop"

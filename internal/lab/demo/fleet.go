@@ -47,7 +47,7 @@ type fleetHost struct {
 
 func (h *fleetHost) socket() string { return h.State + ".socket" }
 
-// fleetActs has a fleet take a policy host by host, and shows what becomes of a mistake and
+// fleetActs has a fleet take a policy host by host, and shows what happens to a mistake and
 // of a change by hand.
 func (d *demo) fleetActs() error {
 	d.title("A fleet: one signed policy, a controller, %d hosts", len(fleetHosts))
@@ -173,7 +173,7 @@ func (f *fleet) publish() error {
 	return err
 }
 
-// try says what becomes of a new connection from the controller to a host.
+// try says what happens to a new connection from the controller to a host.
 func (f *fleet) try(host int, port uint16) string {
 	return f.space.TryTCP(testnet.TCPTry{To: netip.AddrPortFrom(f.hosts[host].at, port), Patience: patience}).Outcome.String()
 }

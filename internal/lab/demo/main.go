@@ -29,7 +29,7 @@ type Options struct {
 	Policy  string   // file
 	Data    string   // directory of the country data
 	Picture string   // file for a picture (SVG) of what was printed, "" is none
-	Out     *os.File // for who looks on
+	Out     *os.File // for whoever looks on
 	Packets int      // of Show: so many more a second
 	// Stay waits, at the end of Play, while pages show what was played; nil: there are none.
 	Stay func() error

@@ -132,8 +132,8 @@ var (
 	ipv6Text    = regexp.MustCompile(`(?m)^-A .*(-[sd] [0-9a-f]*:|icmp6|ipv6-icmp)`)
 )
 
-// toolsFor are the commands that may load a text, in the order to be tried; none of what is
-// no ruleset.
+// toolsFor are the commands that may load a text, in the order to be tried; none of what is not
+// a ruleset.
 func toolsFor(text string) [][]string {
 	switch {
 	case xtablesText.MatchString(text) && ipv6Text.MatchString(text):

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/system/host"
 )
 
-// Verdict says how a figure of a new run stands beside that of an old one.
+// Verdict says how a figure of a new run is next to that of an old one.
 type Verdict string
 
 // What can be said of a figure in two runs.

@@ -81,7 +81,7 @@ type point struct {
 	High stats.Number `json:"high,omitempty"`
 }
 
-// MarshalJSON writes what is no number as null.
+// MarshalJSON writes what is not a number as null.
 func (p Point) MarshalJSON() ([]byte, error) {
 	return json.Marshal(point{stats.Number(p.X), stats.Number(p.Y), stats.Number(p.Low), stats.Number(p.High)})
 }

@@ -82,7 +82,7 @@ func (f *fleet) enrol() error {
 	return nil
 }
 
-// observe follows what the agents write down of what they do.
+// observe follows what the agents record of what they do.
 func (f *fleet) observe(watcher *fsnotify.Watcher) {
 	for e := range watcher.Events {
 		if filepath.Base(e.Name) != "state.json" {
@@ -95,7 +95,7 @@ func (f *fleet) observe(watcher *fsnotify.Watcher) {
 		}
 		text, err := os.ReadFile(e.Name)
 		if i < 0 || err != nil || json.Unmarshal(text, &is) != nil {
-			continue // it is written anew
+			continue // it is rewritten
 		}
 		f.hosts[i].saw(is.Report, now)
 	}

@@ -130,7 +130,7 @@ func (p *person) ask(ctx context.Context, path, accept string, read func(io.Read
 	return read(answer.Body)
 }
 
-// get asks what is no stream.
+// get asks what is not a stream.
 func (p *person) get(ctx context.Context, path string) error {
 	return p.ask(ctx, path, "application/json", func(body io.Reader) error {
 		_, err := io.Copy(io.Discard, body)
@@ -138,12 +138,12 @@ func (p *person) get(ctx context.Context, path string) error {
 	})
 }
 
-// read asks what is no stream, and reads the answer.
+// read asks what is not a stream, and reads the answer.
 func (p *person) read(ctx context.Context, path string, into any) error {
 	return p.ask(ctx, path, "application/json", func(body io.Reader) error { return json.NewDecoder(body).Decode(into) })
 }
 
-// follow reads a stream, whose lines it gives to told by what stands before the colon.
+// follow reads a stream, whose lines it gives to told by what is before the colon.
 func (p *person) follow(ctx context.Context, path string, told func(name, value string) error) error {
 	return p.ask(ctx, path, "text/event-stream", func(body io.Reader) error {
 		lines := bufio.NewScanner(body)

@@ -56,7 +56,7 @@ func (b *bench) fallbackIn(net *testnet.Net) (err error) {
 		return err
 	}
 	s := figures.Section{Name: "fallback", Title: "The same kernel without the module of flowtables", Text: []string{
-		"The module is taken away; a policy with accelerate: true is applied. Sluice finds that flowtables are missing, and every packet of known connections comes through by the forward hook.",
+		"The module is removed; a policy with accelerate: true is applied. Sluice finds that flowtables are missing, and every packet of known connections comes through by the forward hook.",
 	}}
 	for _, f := range []addrset.Family{addrset.IPv4, addrset.IPv6} {
 		passed, err := b.passOnce(w.lab, f)

@@ -184,24 +184,24 @@ func (r *Record) Keep(file string) error {
 
 // Tolerances of [Record.Hold].
 const (
-	leastDearer = 0.02 // of the whole packet
-	timesSame   = 3    // what A/A differs by
+	leastCostlier = 0.02 // of the whole packet
+	timesSame     = 3    // what A/A differs by
 )
 
-// Dearer is a packet that pays more than the record says.
-type Dearer struct {
+// Costlier is a packet that pays more than the record says.
+type Costlier struct {
 	Name               string
 	Was, Is, Tolerated float64 // instructions added
 }
 
-func (d Dearer) String() string {
+func (d Costlier) String() string {
 	return fmt.Sprintf("%s: Sluice adds %.0f instructions, the record has %.0f and tolerates %.0f more", d.Name, d.Is, d.Was, d.Tolerated)
 }
 
 // Hold compares what Sluice adds in a run with the record: which packets have become
-// dearer by more than three times what A/A differs, at least 2 % of the whole; which
+// costlier by more than three times what A/A differs, at least 2 % of the whole; which
 // ones the two do not share, of the parts that the run has.
-func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
+func (r *Record) Hold(run *Record) (costlier []Costlier, strangers []string) {
 	find := func(in *Record, p Packet) (Packet, bool) {
 		i := slices.IndexFunc(in.Packets, func(o Packet) bool { return o.Section == p.Section && o.Name == p.Name })
 		if i < 0 {
@@ -217,8 +217,8 @@ func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
 		}
 		before, after := was.Added[packetbench.Sluice].Median, now.Added[packetbench.Sluice].Median
 		differs := max(math.Abs(was.Same.Median-1), math.Abs(now.Same.Median-1))
-		if tolerated := max(leastDearer, timesSame*differs) * (was.Bare.Median + before); after > before+tolerated {
-			dearer = append(dearer, Dearer{now.Name, before, after, tolerated})
+		if tolerated := max(leastCostlier, timesSame*differs) * (was.Bare.Median + before); after > before+tolerated {
+			costlier = append(costlier, Costlier{now.Name, before, after, tolerated})
 		}
 	}
 	for _, p := range r.Packets {
@@ -226,5 +226,5 @@ func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
 			strangers = append(strangers, p.Name+" was not measured")
 		}
 	}
-	return dearer, strangers
+	return costlier, strangers
 }

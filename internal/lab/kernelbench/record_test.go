@@ -86,7 +86,7 @@ func TestHold(t *testing.T) {
 	record := RecordOf(run(2000, 1.001))
 	for _, c := range []struct {
 		adds, same float64
-		dearer     int
+		costlier   int
 	}{
 		{2000, 1, 0},
 		{1000, 1, 0},     // cheaper
@@ -96,9 +96,9 @@ func TestHold(t *testing.T) {
 		{2150, 0.98, 0},  // which A/A is more than a third of
 		{2200, 1.012, 1}, // and here of one of them
 	} {
-		dearer, strangers := record.Hold(RecordOf(run(c.adds, c.same)))
-		if len(dearer) != c.dearer || len(strangers) > 0 {
-			t.Errorf("%+v: %v, %q", c, dearer, strangers)
+		costlier, strangers := record.Hold(RecordOf(run(c.adds, c.same)))
+		if len(costlier) != c.costlier || len(strangers) > 0 {
+			t.Errorf("%+v: %v, %q", c, costlier, strangers)
 		}
 	}
 	fewer := *record
@@ -162,7 +162,7 @@ func TestRecordOfTheTreeHasTeeth(t *testing.T) {
 	}
 	for _, e := range examples {
 		if _, err := os.Stat(filepath.Join("..", "..", "..", "examples", e.Name(), "policy.yaml")); err != nil {
-			continue // it is no policy
+			continue // it is not a policy
 		}
 		if !slices.ContainsFunc(record.Packets, func(p Packet) bool { return strings.HasPrefix(p.Name, e.Name()+": ") }) {
 			t.Errorf("nothing of %s is on record", e.Name())
@@ -173,14 +173,14 @@ func TestRecordOfTheTreeHasTeeth(t *testing.T) {
 			continue
 		}
 		const most = 0.04 // of the packet
-		dearer := *record
+		costlier := *record
 		planted := p
 		cost := p.Added[packetbench.Sluice]
 		cost.Median += most * (p.Bare.Median + max(0, cost.Median))
 		planted.Added = map[string]Cost{packetbench.Sluice: cost}
-		dearer.Packets = []Packet{planted}
-		if found, _ := record.Hold(&dearer); len(found) != 1 {
-			t.Errorf("%s: a packet that is dearer by %g %% passes", p.Name, 100*most)
+		costlier.Packets = []Packet{planted}
+		if found, _ := record.Hold(&costlier); len(found) != 1 {
+			t.Errorf("%s: a packet that is costlier by %g %% passes", p.Name, 100*most)
 		}
 	}
 }

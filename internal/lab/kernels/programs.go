@@ -62,7 +62,7 @@ func exists(file string) bool {
 }
 
 // libraries are the files that the loader maps for a program: its interpreter and
-// every shared library, as ldd(1) says. A program that is no ELF file, or is linked
+// every shared library, as ldd(1) says. A program that is not an ELF file, or is linked
 // statically, has none.
 func libraries(program string) ([]string, error) {
 	f, err := elf.Open(program)

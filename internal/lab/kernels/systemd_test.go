@@ -109,8 +109,8 @@ type booting struct {
 	command string   // shell lines behind the boot; it ends with what the units said
 }
 
-// From power-on to the end no packet that the policy refuses is let in, whatever
-// became of the disk: a stranger on the wire asks all the time.
+// From power-on to the end no packet that the policy refuses is let in, whatever happened
+// to the disk: a stranger on the wire asks all the time.
 func TestSystemd(t *testing.T) {
 	version := os.Getenv("SLUICE_TEST_SYSTEMD")
 	if version == "" {

@@ -5,7 +5,7 @@
 //     test for each fact. Such a test fails when the kernel no longer does so;
 //     its comment says what Sluice may then drop.
 //   - word_*_test.go: every word of the policy language, as policy text × packet
-//     × what becomes of it, in both families.
+//     × what happens to it, in both families.
 //   - example_*_test.go: the policies under examples/, applied by the real
 //     binary and tried with real packets.
 //   - meaning*_test.go: random policies and random packets; each packet must end

@@ -42,7 +42,7 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 }
 
 // A flow leaves a flowtable at once, before its next packet, when its entry is deleted
-// from the connection table, and when the flowtable is made anew in one transaction.
+// from the connection table, and when the flowtable is rebuilt in one transaction.
 func TestFactFlowsLeaveTheFlowtable(t *testing.T) {
 	testnet.Require(t, testnet.Flowtable)
 	c := newTown(t)
@@ -54,7 +54,7 @@ func TestFactFlowsLeaveTheFlowtable(t *testing.T) {
 			"the entry was deleted": func() {
 				c.host.MustRun("conntrack", "-D", "-f", map[bool]string{false: "ipv4", true: "ipv6"}[v6], "-p", "udp", "--dport", "53")
 			},
-			"the flowtable was made anew": func() {
+			"the flowtable was rebuilt": func() {
 				c.host.Nft("flush chain inet t known; delete flowtable inet t f; add flowtable inet t f { hook ingress priority 0; devices = { wan0, lan0 }; }; add rule inet t known flow add @f")
 			},
 		} {

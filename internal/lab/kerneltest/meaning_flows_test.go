@@ -24,7 +24,7 @@ type talk struct {
 	offers  [2]*packet.TCPOptions
 	acked   [2]uint32 // the highest of it that the other end has acknowledged; 0 is none
 	sent    []*shot   // of which errors may tell
-	stray   bool      // what is sent is no part of the connection's course
+	stray   bool      // what is sent is not part of the connection's course
 }
 
 // converse makes one conversation.

@@ -49,7 +49,7 @@ var keptCases = []struct {
 		},
 	},
 	{
-		name:   "output may refuse that reset, and it counts all the same",
+		name:   "output may refuse that reset, and it counts anyway",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\noutput:\n  default: allow\n  rules:\n    - 'drop tcp to peer'\n",
 		shots: []keptShot{
 			{side: wan0, way: packet.In, from: "peer:10046", to: "host:2223", flags: packet.SYN | packet.ACK, seq: 50, ack: 7, state: packet.Invalid, verdict: policy.Reject, reset: policy.Drop},
@@ -208,7 +208,7 @@ var keptCases = []struct {
 
 const keptPA = packet.PSH | packet.ACK
 
-// keptShot is a packet of such a case, and what is to become of it.
+// keptShot is a packet of such a case, and what is to happen to it.
 type keptShot struct {
 	side     int
 	way      packet.Way
@@ -218,7 +218,7 @@ type keptShot struct {
 	data     string
 	state    packet.State
 	verdict  policy.Action
-	reset    policy.Action // what becomes of the reset that reject sends; "" is none that output is asked for
+	reset    policy.Action // what happens to the reset that reject sends; "" is none that output is asked for
 }
 
 // keptNames are the addresses of the cases, by family.

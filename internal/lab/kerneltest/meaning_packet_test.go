@@ -146,7 +146,7 @@ const (
 // tcpWindow is what most segments offer.
 const tcpWindow = 0xffff
 
-// segment is where a shot of TCP stands in its connection.
+// segment is where a shot of TCP is in its connection.
 func (s *shot) segment() *packet.Segment {
 	return &packet.Segment{Seq: s.seq, Ack: s.ack, Data: uint32(len(s.body)), Window: s.window, Options: s.options}
 }

@@ -36,7 +36,7 @@ table inet witness {
 `
 )
 
-// packetLog is the feature that the kernel tells of packets over netlink.
+// packetLog is the feature that the kernel reports packets over netlink.
 var packetLog = testnet.Probed("nfnetlink_log", func() error {
 	n, err := testnet.Create("witness")
 	if err != nil {

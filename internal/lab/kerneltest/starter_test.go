@@ -9,7 +9,7 @@ import (
 	"sluice/internal/language/starter"
 )
 
-// The policy that "sluice init" writes lets who is logged in come in anew, on
+// The policy that "sluice init" writes lets who is logged in come in again, on
 // whatever port that is, and nobody to anything else, in both families.
 func TestStarterPolicy(t *testing.T) {
 	testnet.Require(t, testnet.Nftables)

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// wordTest is one policy and what becomes of packets under it.
+// wordTest is one policy and what happens to packets under it.
 type wordTest struct {
 	name   string
 	policy string // "version: 1" is added

@@ -105,7 +105,7 @@ func TestAlwaysICMPErrors(t *testing.T) {
 	}
 }
 
-// icmpErrors sends an error of each kind, and looks whether it arrives.
+// icmpErrors sends an error of each kind, and checks whether it arrives.
 func (c *town) icmpErrors(t *testing.T, v6 bool, want map[string]bool) {
 	t.Helper()
 	proto, kind := uint8(1), uint8(3)
@@ -233,7 +233,7 @@ func TestAlwaysDHCPAnswers(t *testing.T) {
 		t.Error("a DHCPv6 answer from beyond the link passed")
 	}
 	if _, ok := v4.Wait(short, testnet.From(place("stranger", false))); ok {
-		t.Error("a packet to port 68 that is no DHCP answer passed")
+		t.Error("a packet to port 68 that is not a DHCP answer passed")
 	}
 }
 

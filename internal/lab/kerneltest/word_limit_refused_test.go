@@ -11,7 +11,7 @@ import (
 )
 
 // TestRefusedStaysRefused: what the ends of a connection that is beyond a limit send
-// again neither bans its source anew, when that was unbanned, nor puts it over the limit
+// again neither bans its source again, when that was unbanned, nor puts it over the limit
 // again, nor gets through.
 func TestRefusedStaysRefused(t *testing.T) {
 	c := newTown(t)

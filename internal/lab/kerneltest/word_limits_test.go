@@ -130,7 +130,7 @@ input:
 			`,
 		},
 		{
-			// A set so large that it is laid out in chains has to spare all the same.
+			// A set so large that it is laid out in chains has to spare anyway.
 			name: "then ban: not who is in a large set of those that are never banned",
 			policy: `
 sets:

@@ -162,7 +162,7 @@ func (a *applying) round(round int) error {
 	return nil
 }
 
-// manyAtOnce bans 100,000 addresses from standard input, some times anew.
+// manyAtOnce bans 100,000 addresses from standard input, some times again.
 func (a *applying) manyAtOnce() error {
 	var lines bytes.Buffer
 	for i := range 100_000 {

@@ -81,7 +81,7 @@ func (b *bench) daily() (lookup, error) {
 	return a.of, nil
 }
 
-// byDefault applies a policy as a user does, but for good.
+// byDefault applies a policy as a user does, and confirms it.
 func (a *applying) byDefault(file string) (timed.Cost, error) {
 	return a.sluice(a.own, nil, "apply", file, "--no-confirm")
 }

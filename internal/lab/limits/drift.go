@@ -67,7 +67,7 @@ func (k *keeping) fix(file string) (err error) {
 	return nil
 }
 
-// until waits for what an agent writes down.
+// until waits for what an agent records.
 func until(file string, is func(apply.Watched) bool) error {
 	var w apply.Watched
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -75,7 +75,7 @@ func (r *report) ratio(name string, limit float64, ratio, same stats.Series) {
 	}
 }
 
-// atMost reports what is no ratio. Nothing can be set against itself there, so the
+// atMost reports what is not a ratio. Nothing can be set against itself there, so the
 // bound of its confidence interval has to be within the limit; 0 asks nothing.
 func (r *report) atMost(name, unit string, value stats.Series, limit float64) {
 	r.add(name, measured, map[string]string{"MiB": "memory", "ms": "time", "s": "time"}[unit], unit, value)

@@ -23,7 +23,7 @@ type kept struct {
 
 func newCourse(r *run) *course { return &course{run: r, total: r.options.newCell()} }
 
-// follow collects every interval when it has ended, and tells of it.
+// follow collects every interval when it has ended, and reports it.
 func (c *course) follow(ctx context.Context) {
 	o := c.run.options
 	for n := 0; ; n++ {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// schedule gives the requests of an open loop out, by turns: the next connection
+// schedule gives the requests of an open loop out, in turn: the next connection
 // that is free takes the next request, waits until its intended start, or starts
 // at once where that is over.
 type schedule struct {

@@ -12,7 +12,7 @@ import (
 // started.
 const late = -1
 
-// recorder takes what became of requests, by the interval in which they ended.
+// recorder takes what happened to requests, by the interval in which they ended.
 // Connections are spread over shards, so that they do not wait for one another.
 type recorder struct {
 	options *Options

@@ -111,7 +111,7 @@ func (w *worker) eachAnew(ctx context.Context) {
 }
 
 // keptAlive has one connection as long as the server and errors let it. Opening
-// it is no part of a request in a closed loop; in an open one what it delays
+// it is not part of a request in a closed loop; in an open one what it delays
 // counts from the intended start as all else does.
 func (w *worker) keptAlive(ctx context.Context) {
 	for first := true; ; first = false {
@@ -251,7 +251,7 @@ func (w *worker) request(ctx context.Context, intended, began time.Duration) (re
 		res, err = w.ask(w.run.target)
 	}
 	if k := w.cutOr(err); k != nil && idle && k != errCut && w.received == 0 && kindOf(k, asking) != Timeout { //nolint:errorlint // not wrapped
-		// The server closed it for being idle, which is no error of anybody.
+		// The server closed it for being idle, which is not an error of anybody.
 		w.drop()
 		if at, err := w.open(ctx); err != nil {
 			w.fail(err, at, intended, began)

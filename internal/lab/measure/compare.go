@@ -64,7 +64,7 @@ func Turns(round, n int) iter.Seq[int] {
 	}
 }
 
-// Compare measures cells by turns, round after round. Each cell has a name of its own. When
+// Compare measures cells in turn, round after round. Each cell has a name of its own. When
 // the context ends, the error comes with the whole rounds until then.
 func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 	r := &Result{ns: map[string][]float64{}}
@@ -178,7 +178,7 @@ func (c *Cell) once(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// inject sends packets and checks what became of them.
+// inject sends packets and checks what happened to them.
 func (c *Cell) inject(ctx context.Context, packets int) (Run, error) {
 	run, err := c.Lab.Inject(ctx, c.Source, packets)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // reject) ends at the egress, uncounted.
 //
 // Which packet is which its hop limit says: rules leave it alone. A packet with
-// another one is no part of the traffic (what the lab's addresses say to each other,
+// another one is not part of the traffic (what the lab's addresses say to each other,
 // neighbour discovery): it is dropped, and not counted.
 type drain struct{ in *testnet.Namespace }
 

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// What a host has to say to itself, or to its neighbours, is no part of a traffic: one
+// What a host has to say to itself, or to its neighbours, is not part of a traffic: one
 // such packet beside an injection was taken for a survivor.
 func TestDrainCountsTheTrafficAlone(t *testing.T) {
 	Require(t)
@@ -57,7 +57,7 @@ func TestDrainCountsTheTrafficAlone(t *testing.T) {
 	}
 }
 
-// A signal ends a test run early, and what asks for it begins it anew.
+// A signal ends a test run early, and what asks for it begins it again.
 func TestSignalsAddNoPackets(t *testing.T) {
 	testnet.Require(t, LiveFrames)
 	l, err := NewLab(testnet.New(t), "signals")

@@ -103,7 +103,7 @@ func (l *Lab) byLiveFrames(p *port, s *Source, packets int) (took time.Duration,
 }
 
 // undisturbed runs f while no signal comes to the thread, whose process has others for
-// them: a test run that a signal ends early is begun anew, and more packets are sent
+// them: a test run that a signal ends early is started again, and more packets are sent
 // than were asked for (bpf_test_timer_continue in net/bpf/test_run.c). What a fault of
 // the thread itself raises still comes.
 func undisturbed(f func() error) error {

@@ -176,8 +176,8 @@ func differs(flows []Flow, f field) bool {
 }
 
 // sums computes what the checksums cover beside the fields that the program
-// writes. The right checksum of the packet as it stands is the complement of the
-// sum of everything, so the rest is what is left when the fields are taken away.
+// writes. The right checksum of the packet as it is is the complement of the
+// sum of everything, so the rest is what is left when the fields are removed.
 func (l *layout) sums(header int) {
 	word := func(at int) uint32 { return uint32(binary.NativeEndian.Uint16(l.packet[at:])) }
 	rest := func(checksumAt int, ports bool) uint32 {

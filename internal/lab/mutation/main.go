@@ -27,7 +27,7 @@ import (
 // packages are those that decide what a kernel runs or what is said of it.
 const packages = "program/compile,program/optimize,backend/nftables,prove/reach,prove/reference,engine/apply,prove/check"
 
-// verdict is what became of one fault, a line of the file.
+// verdict is what happened to one fault, a line of the file.
 type verdict struct {
 	Key     string  `json:"key"`
 	Place   string  `json:"place"` // internal/…/file.go:line

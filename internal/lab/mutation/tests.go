@@ -96,7 +96,7 @@ func test(ctx context.Context, pkg, overlay string, bound time.Duration) (outcom
 	return o, ctx.Err()
 }
 
-// overlay writes what go's -overlay asks for: the file with the fault in the place of
+// overlay writes what go's -overlay asks for: the file with the fault in place of
 // the one in the tree.
 func overlay(dir string, s site) (string, error) {
 	planted := filepath.Join(dir, "planted.go")

@@ -7,7 +7,7 @@
 // Then, in throw-away network namespaces, the older program leaves what it leaves on
 // a host: generations, bans, trials, lists. The newer one goes on from there, and the
 // older one from a twin of it, and both must say the same and leave the same rules
-// and files behind, but for times. See scenarios.go.
+// and files behind, except for times. See scenarios.go.
 //
 // What only an equal kernel answers equally is left out: commands that measure.
 package main

@@ -126,7 +126,7 @@ func (h *house) build() error {
 	return h.boot()
 }
 
-// boot makes the namespace, in the place of the one before.
+// boot makes the namespace, in place of the one before.
 func (h *house) boot() (err error) {
 	if err := h.close(); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (h *house) plain(text string) string {
 	return blanks.ReplaceAllString(moments.ReplaceAllString(text, "TIME"), "  ")
 }
 
-// left is what is in the kernel and on the disk, but for the lock and for what watchers
+// left is what is in the kernel and on the disk, except for the lock and for what watchers
 // say: whether they or the next command were first to take a policy back is chance.
 func (h *house) left(ctx context.Context) (answer, error) {
 	rules, err := h.space.RunContext(ctx, "", "nft", "list", "ruleset")
@@ -238,7 +238,7 @@ func (h *house) left(ctx context.Context) (answer, error) {
 	written, err := filesOf(h.state())
 	files := map[string]string{"nft list ruleset": h.plain(rules)}
 	for name, text := range written {
-		// what is stored of a program is judged by who reads it: rollback, verify, bans
+		// what is stored of a program is judged by whoever reads it: rollback, verify, bans
 		if name != "lock" && name != "watcher.log" && !strings.HasPrefix(name, "blobs/") {
 			files[name] = h.plain(strings.ReplaceAll(text, h.root, "HERE"))
 		}

@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// Names that rules may use, before a rule that stands in a test alone.
+// Names that rules may use, before a rule that is in a test alone.
 const heading = `version: 1
 zones:
   wan: {interfaces: [eth0]}

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/prove/reference"
 )
 
-// A traffic of one kind and family, with what becomes of it.
+// A traffic of one kind and family, with what happens to it.
 type caseOf struct {
 	kind    Kind
 	name    string // "IPv4, banned"
@@ -215,7 +215,7 @@ func (f *finding) blocked() {
 		return path.Hook == policy.Input && path.Verdict != policy.Allow && (path.Stage == "rules" || path.Stage == "default") &&
 			unlimited(path) && plain(p, path)
 	}
-	// Who is refused a service that others have is dearer than who asks for one that
+	// Who is refused a service that others have is costlier than who asks for one that
 	// nobody has.
 	g, ok := f.first(f.family, f.inputs(true, func(r *policy.Rule) bool { return r.Action == policy.Allow && f.large(r) }), want)
 	if !ok {

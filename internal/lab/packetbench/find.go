@@ -38,7 +38,7 @@ type found struct {
 	path    reference.Path // of the first
 }
 
-// wanted says whether what becomes of a packet makes it one of the kind.
+// wanted says whether what happens to a packet makes it one of the kind.
 type wanted func(p packet.Packet, path reference.Path) bool
 
 // sample is how many sources of a guess are asked about before all are drawn.
@@ -297,7 +297,7 @@ func (f *finder) forwards() iter.Seq[guess] {
 	}
 }
 
-// examples are addresses for documentation (RFC 5737, RFC 3849), for who is somewhere
+// examples are addresses for documentation (RFC 5737, RFC 3849), for whoever is somewhere
 // outside.
 var examples = []netip.Addr{
 	netip.MustParseAddr("192.0.2.80"), netip.MustParseAddr("203.0.113.80"), netip.MustParseAddr("2001:db8:4d::80"),

@@ -14,7 +14,7 @@
 //   - Peers of one name in different flavours (iptables-legacy and iptables-nft) are
 //     several peers; [Named] gives all of a name.
 //
-// That a peer means the same is not believed: package measure counts what becomes of
+// That a peer means the same is not believed: package measure counts what happens to
 // every packet, and a difference ends the measurement.
 //
 // The programs are the machine's own. ufw and firewalld run in a mount namespace of

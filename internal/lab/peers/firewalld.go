@@ -42,7 +42,7 @@ func firewalld() Peer {
 // Firewalld is a firewalld of its own, on a bus of its own, in a namespace.
 type Firewalld struct{ *daemons }
 
-// StartFirewalld starts it with a configuration (what stands in /etc/firewalld, by
+// StartFirewalld starts it with a configuration (what is in /etc/firewalld, by
 // path) and waits until it has loaded it. The caller stops it.
 func StartFirewalld(ctx context.Context, n *testnet.Namespace, files map[string]string) (*Firewalld, error) {
 	d, err := newDaemons(n)

@@ -255,7 +255,7 @@ func (w *iptablesText) rejects(c code, chain string) {
 	c.line(chain, "-j REJECT")
 }
 
-// around is what stands before the rules of every ruleset.
+// around is what is before the rules of every ruleset.
 func (w *iptablesText) around(c code, m Meaning, hook policy.Hook, chain string) {
 	c.line(chain, knownAccept)
 	w.loopback(c, hook, chain)

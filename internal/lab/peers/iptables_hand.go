@@ -63,7 +63,7 @@ func (w *iptablesText) inTurn(c code, chain string, protocol uint8, ways []ruleW
 }
 
 // needed is the ICMP that no network does without and that no state knows: errors are
-// related to a connection, but for those about what keeps no state.
+// related to a connection, except for those about what keeps no state.
 func (w *iptablesText) needed(c code, m Meaning, hook policy.Hook, chain string) {
 	protocol, option, types := "icmp", "--icmp-type", []int{3, 11, 12}
 	if w.family == 6 {

@@ -40,7 +40,7 @@ const (
 	hashByLength layout = "a hash set per prefix length"
 )
 
-// inline is up to how many ranges stand in the rule itself.
+// inline is up to how many ranges are in the rule itself.
 const inline = 4
 
 func newNft(m Meaning, l layout) *nftText {
@@ -122,7 +122,7 @@ func (w *nftText) section(to *bytes.Buffer, m Meaning, hook policy.Hook, s *Sect
 	w.base(to, string(hook), "filter", string(hook), "filter", def, &body)
 }
 
-// around is what stands before the rules of every ruleset.
+// around is what is before the rules of every ruleset.
 func (w *nftText) around(to *bytes.Buffer, m Meaning, hook policy.Hook) {
 	to.WriteString("\t\tct state established,related accept\n")
 	switch hook {

@@ -266,7 +266,7 @@ func blockBits(f addrset.Family) int {
 }
 
 // blocks groups the prefixes of a set of one family. A prefix shorter than a block
-// stands in each that it covers.
+// is in each that it covers.
 func blocks(s addrset.Set) []block {
 	var out []block
 	at := map[netip.Addr]int{}

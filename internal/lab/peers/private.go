@@ -15,7 +15,7 @@ import (
 )
 
 // private is a mount namespace for programs that would read and write the host's
-// configuration: a folder stands in the place of each of theirs.
+// configuration: a folder is in place of each of theirs.
 type private struct {
 	net *testnet.Namespace
 	dir string

@@ -29,7 +29,7 @@ func oddRates(m Meaning) (out []Refusal) {
 			return
 		}
 		if _, _, whole := rateOf(r.Limit); !whole {
-			out = append(out, Refusal{r.Text, "a rate that is no whole number in a second, minute, hour or day"})
+			out = append(out, Refusal{r.Text, "a rate that is not a whole number in a second, minute, hour or day"})
 		}
 	})
 	return out

@@ -87,7 +87,7 @@ func (s Sluice) ShareCountries(from string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(own), 0o755), os.Symlink(theirs, own)) //nolint:gosec // for servers of stories to pass through
 }
 
-// Take loads an artifact by a backend into a host where there is nothing of Sluice's yet.
+// Take loads an artifact by a backend into a host where there is nothing of Sluice yet.
 func Take(ctx context.Context, host *testnet.Namespace, by backend.Backend, artifact backend.Artifact) error {
 	return host.Do(func() error {
 		state, err := by.Read(ctx, false)

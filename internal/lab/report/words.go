@@ -40,7 +40,7 @@ func blocks(text []string) []block {
 // mostLines is how much of a file is shown at once.
 const mostLines = 20
 
-// Text is the block as it stands, or its beginning where there is More.
+// Text is the block as it is, or its beginning where there is More.
 func (b block) Text() string {
 	if b.folds() {
 		return strings.Join(b.Lines[:mostLines/2], "\n")

@@ -66,7 +66,7 @@ type estimate struct {
 	High   Number `json:"high"`
 }
 
-// MarshalJSON writes what is no number as null.
+// MarshalJSON writes what is not a number as null.
 func (e Estimate) MarshalJSON() ([]byte, error) {
 	return json.Marshal(estimate{Number(e.Median), Number(e.Low), Number(e.High)})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// What is no number must not cost a report of an hour.
+// What is not a number must not cost a report of an hour.
 func TestNoNumberIsNull(t *testing.T) {
 	type both struct {
 		Rounds   Series

@@ -9,7 +9,7 @@
 //   - A [Stage] is what a story plays on: a laboratory of namespaces, the binary of
 //     sluice, a folder, and a report that fills as the story goes on.
 //   - The cause ([Stage.Found]) is said of what was read from the kernel, and the
-//     evidence stands beside it.
+//     evidence is next to it.
 //   - What differs from the way the incident was told is said too ([Stage.Honest]).
 //
 // The limit of the connection table belongs to the whole machine. A story that

@@ -71,7 +71,7 @@ func (c *course) fullTable(limit int, log []string, bare *course) (evidence []st
 	most, dropped := c.mostEntries(), c.counted("drop")
 	at, full := c.seen.FullAt(c.space())
 	evidence = append(evidence, fmt.Sprintf("net.netfilter.nf_conntrack_count reached %.0f of %d (nf_conntrack_max), first at second %.0f", most, limit, at))
-	evidence = append(evidence, fmt.Sprintf("conntrack -S: %d packets dropped for want of an entry (drop), %d entries thrown out early (early_drop)", dropped, c.counted("early_drop")))
+	evidence = append(evidence, fmt.Sprintf("conntrack -S: %d packets dropped for lack of an entry (drop), %d entries thrown out early (early_drop)", dropped, c.counted("early_drop")))
 	evidence = append(evidence, c.drops(bare)...)
 	if len(log) > 0 {
 		evidence = append(evidence, fmt.Sprintf("the kernel's log: %q, %d times (it says so a few times a second at most)", strings.TrimSpace(log[0]), len(log)))

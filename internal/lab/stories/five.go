@@ -156,7 +156,7 @@ func playFive(ctx context.Context, s *Stage) error {
 		return err
 	}
 	if !shown {
-		return fmt.Errorf("the incident did not come about: the table was not full, or nothing was dropped\n%s", strings.Join(evidence, "\n"))
+		return fmt.Errorf("the incident did not happen: the table was not full, or nothing was dropped\n%s", strings.Join(evidence, "\n"))
 	}
 	diagnosis, err := diagnosed()
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *Stage) answerFive(ctx context.Context, sized, stateless *site) error {
 	return err
 }
 
-// fiveCourse writes what became of the connections.
+// fiveCourse writes what happened to the connections.
 func (s *Stage) fiveCourse(section *figures.Section, size fiveSize, courses []*course) {
 	section.Text = append(section.Text, fmt.Sprintf("%d clients open a connection at the same moment, ask for a page, and wait for up to %s; the rate is all answers over the time until the last client has an answer or has given up. nf_conntrack_max is %d for the first two, %d for the others.",
 		size.connections, size.timeout, size.table, sizedTable))
@@ -235,7 +235,7 @@ func (s *Stage) fiveCourse(section *figures.Section, size fiveSize, courses []*c
 	}
 	section.Charts = overTime("course", size.table, courses[1], courses...)
 	bare, full := courses[0].asked, courses[1].asked
-	s.Honest("The story has 76 requests a second instead of 6,576, and single requests of 65 seconds. Here it is %.0f instead of %.0f; %d of %d were answered, and the slowest connection that came about took %.1f seconds.",
+	s.Honest("The story has 76 requests a second instead of 6,576, and single requests of 65 seconds. Here it is %.0f instead of %.0f; %d of %d were answered, and the slowest connection that succeeded took %.1f seconds.",
 		full.Rate(), bare.Rate(), full.Answered, size.connections, full.Connect.Max.Seconds())
 	s.Honest("Client, host and container are namespaces of one machine and share its processors: figures in requests per second are those of this machine, ratios are what carries over.")
 }

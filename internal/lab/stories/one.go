@@ -144,7 +144,7 @@ func playOne(ctx context.Context, s *Stage) error {
 			return err
 		}
 		if !shown {
-			return fmt.Errorf("the incident did not come about: the table was not full, or nothing was dropped\n%v", evidence)
+			return fmt.Errorf("the incident did not happen: the table was not full, or nothing was dropped\n%v", evidence)
 		}
 		diagnosis, err := diagnosed()
 		if err != nil {
@@ -177,7 +177,7 @@ func playOne(ctx context.Context, s *Stage) error {
 // oneCourse writes what the load found over time.
 func (s *Stage) oneCourse(section *figures.Section, size oneSize, courses []*course) {
 	section.Text = append(section.Text, fmt.Sprintf("Each web server was asked %.0f times a second for %s, by schedule, each time with a new connection; the table has room for %d. "+
-		"The charts share one time axis, which begins anew for each server.", size.rate, size.spell, size.table))
+		"The charts share one time axis, which starts again for each server.", size.rate, size.spell, size.table))
 	for _, c := range courses {
 		add := func(quantity, unit string, more bool, value float64) {
 			c.figure(section, "over the whole time", quantity, unit, more, value)

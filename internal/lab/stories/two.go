@@ -112,7 +112,7 @@ func playTwo(ctx context.Context, s *Stage) error {
 		return err
 	}
 	s.Honest("The story's 55 %% and 2 %% are shares of a core, of a machine and a flood that are not told in full: which processor and kernel, how many packets a second, and whether " +
-		"the host's answers to SYNs and its other traffic walked the same rules (as they do where NOTRACK stands in the OUTPUT chain too). Here it is what the rules add to one SYN on its way in; " +
+		"the host's answers to SYNs and its other traffic walked the same rules (as they do where NOTRACK is in the OUTPUT chain too). Here it is what the rules add to one SYN on its way in; " +
 		"its answer is not part of it. The share of a core is what that makes at the flood of which the linear rules take the story's 55 %%.")
 	s.Honest("The story's ratio of 27 is not a property of ipset: beside linear rules of iptables-legacy, its remedy itself reaches less here. Rules that stand one behind the other in memory are read quickly where " +
 		"nothing else uses the processor's caches, as in this measurement; on a busy host they are not. With iptables-nft, which is what “iptables” means on Debian since 2019, a rule takes two to four times as long.")

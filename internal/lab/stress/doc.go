@@ -1,5 +1,5 @@
 // Package stress changes the firewall of a host over and over while packets go
-// through it, and counts what became of them. `make stress` runs the long form
+// through it, and counts what happened to them. `make stress` runs the long form
 // through the program in main/; the package's own tests are the short form.
 // docs/internals/measuring.md tells the method and the counts.
 //

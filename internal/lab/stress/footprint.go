@@ -46,7 +46,7 @@ var tolerance = map[string]int64{
 	agentLive:    1,       // it is rounded
 	agentThreads: 4,       // of which Go keeps those that waited
 	agentFiles:   2,       // of a connection that is kept
-	journalBytes: 1 << 20, // written anew when it is as long as that, without what is over
+	journalBytes: 1 << 20, // rewritten when it is as long as that, without what is over
 }
 
 // taken is the footprint of now, when the kernel has freed what it frees by and

@@ -30,7 +30,7 @@ type lab struct {
 	closers              []io.Closer
 }
 
-// newLab makes the lab in a net, with the watch, and nothing of Sluice's.
+// newLab makes the lab in a net, with the watch, and nothing of Sluice.
 func newLab(n *testnet.Net) (*lab, error) {
 	l := &lab{net: n}
 	return l, n.Try(l.setUp)

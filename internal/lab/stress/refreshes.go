@@ -20,7 +20,7 @@ import (
 
 // A list of a server is half kept and half window: kept addresses are in every
 // version of it, the window goes on by a part of the list with each. Every other
-// address of the window lies beside a kept one, so that the range that holds a
+// address of the window is next to a kept one, so that the range that holds a
 // kept address is now one of one address and now of two.
 type list struct {
 	size [2]int // addresses of IPv4 and of IPv6
@@ -237,7 +237,7 @@ func (r *Run) refresh(ctx context.Context, n *testnet.Net, s refreshing) (out *r
 }
 
 // empty takes everything out of the sets that the rules ask, as somebody would
-// who fills them anew by two transactions.
+// who fills them again by two transactions.
 func (p *place) empty() error {
 	list, err := p.listObjects()
 	if err != nil {

@@ -50,7 +50,7 @@ func judge(t *testing.T, out result, wrong ...string) {
 	}
 }
 
-// TestAlternatingApplies applies two policies by turns under all the traffic.
+// TestAlternatingApplies applies two policies in turn under all the traffic.
 func TestAlternatingApplies(t *testing.T) {
 	t.Parallel()
 	s := setting{geography: fewCountries, untracked: sameBypass, applies: 8, warm: 4}

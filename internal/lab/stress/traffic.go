@@ -43,7 +43,7 @@ func (l *lab) startTraffic(flows []flow) (t *traffic, err error) {
 // settle is for what is under way to arrive.
 const settle = 300 * time.Millisecond
 
-// fate is what became of the packets of a kind, or of a service.
+// fate is what happened to the packets of a kind, or of a service.
 type fate struct {
 	Name   string `json:"name"`
 	Sent   uint64 `json:"sent"`

@@ -127,7 +127,7 @@ func (s *Namespace) Do(f func() error) error {
 }
 
 // onOwnThread runs f on a locked thread and brings the thread back to the
-// namespace where it was. A thread that cannot be brought back stays locked, so
+// namespace where it was. A thread that cannot be restored stays locked, so
 // that it ends with its goroutine instead of serving others.
 func onOwnThread(f func() error) error {
 	runtime.LockOSThread()

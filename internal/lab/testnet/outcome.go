@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Outcome says what a try brought back.
+// Outcome says what a try returned.
 type Outcome int
 
 // What can come back of a try.

@@ -21,7 +21,7 @@ import (
 type Question struct {
 	Kind     string        `json:"kind"` // of the reader
 	From     string        `json:"from"` // a URL, or the path of File
-	File     *os.File      `json:"-"`    // opened by who asks, for what is no URL
+	File     *os.File      `json:"-"`    // opened by whoever asks, for what is not a URL
 	MaxBytes int64         `json:"max-bytes"`
 	Whole    time.Duration `json:"whole,omitempty"` // that it may take; 0 is an hour
 	SHA256   string        `json:"sha256,omitempty"`
@@ -83,7 +83,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, readers Readers, la
 	return writeAnswer(out, h, rows)
 }
 
-// reporter tells of progress, not more often than a person sees.
+// reporter reports progress, not more often than a person sees.
 func reporter(out io.Writer) func(done, total int64) {
 	const pause = 100 * time.Millisecond
 	var last time.Time

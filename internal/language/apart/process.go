@@ -137,7 +137,7 @@ func (p Process) start(ctx context.Context, q Question, as *syscall.Credential) 
 	return cmd, out, cmd.Start()
 }
 
-// userOf is whom root starts the process as; nil for who is not root.
+// userOf is whom root starts the process as; nil for whoever is not root.
 func userOf(ctx context.Context) (as *syscall.Credential, lacks []string) {
 	if os.Geteuid() != 0 {
 		return nil, nil

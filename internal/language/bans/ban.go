@@ -75,7 +75,7 @@ func (l *List) Wide() []Ban {
 	return out
 }
 
-// place is what an edit is of: the bans of one range by commands and by the fleet stand beside
+// place is what an edit is of: the bans of one range by commands and by the fleet are next to
 // each other, each by its ID.
 type place struct {
 	what addrset.Range
@@ -89,7 +89,7 @@ func (p place) compare(o place) int {
 	return strings.Compare(p.id, o.id)
 }
 
-// Ends are until when bans hold.
+// Ends are how long bans hold.
 func Ends(list []Ban) []time.Time {
 	out := make([]time.Time, len(list))
 	for i, b := range list {
@@ -98,7 +98,7 @@ func Ends(list []Ban) []time.Time {
 	return out
 }
 
-// Latest is until when bans that end so hold together, zero being until they are lifted; false
+// Latest is how long bans that end so hold together, zero being until they are lifted; false
 // where all of them are over.
 func Latest(now time.Time, ends []time.Time) (until time.Time, holds bool) {
 	for _, end := range ends {

@@ -244,7 +244,7 @@ func TestPiecesAgainstEachAddress(t *testing.T) {
 func TestReadInput(t *testing.T) {
 	got, err := bans.ReadInput("list", strings.NewReader("\ufeff# head\n203.0.113.7 ssh:   too many\ttries # yesterday\n\n 2001:db8::/48\n203.0.113.1-203.0.113.3\x1b[31m\n"))
 	if err == nil {
-		t.Errorf("an escape sequence is no part of an address: %v", got)
+		t.Errorf("an escape sequence is not part of an address: %v", got)
 	}
 	got, err = bans.ReadInput("list", strings.NewReader("\ufeff# head\n203.0.113.7 ssh:   too many\ttries \x1b[31m # yesterday\r\n\n 2001:db8::/48\n203.0.113.1-203.0.113.3"))
 	if err != nil {
@@ -311,7 +311,7 @@ func FuzzJournal(f *testing.F) {
 			}
 			again, err := j.Read()
 			if err != nil || len(again.Damaged) > 0 {
-				t.Fatalf("written anew it cannot be read: %v, %v", err, again)
+				t.Fatalf("rewritten it cannot be read: %v, %v", err, again)
 			}
 			same(t, again.Bans, list.Bans)
 			same(t, again.Countries, list.Countries)
@@ -358,7 +358,7 @@ func BenchmarkJournal(b *testing.B) {
 	}
 }
 
-// What stands in the journal's place and is no file, or has no end, is a damaged
+// What is in the journal's place and is no file, or has no end, is a damaged
 // journal: it is neither waited for nor written, and makes way for a new one.
 func TestJournalThatIsNoFile(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
@@ -390,7 +390,7 @@ func TestJournalThatIsNoFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if list := read(t, j); len(list.Damaged) != 0 {
-				t.Errorf("written anew: %+v", list)
+				t.Errorf("rewritten: %+v", list)
 			}
 			if _, err := os.Lstat(j.Path() + ".damaged"); err != nil {
 				t.Error(err)

@@ -15,16 +15,16 @@ func TestJournalOutlivesTheClock(t *testing.T) {
 		moves []bans.Moment // before each of them; then that of reading
 		want  time.Duration // that the ban has then; 0: none
 	}{
-		"no jump":           {[]string{"ban"}, []bans.Moment{{Boot: "a"}, {Wall: at(20), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
-		"forward":           {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a", Up: time.Minute}, {Wall: at(20), Boot: "a", Up: 21 * time.Minute}}, 40 * time.Minute},
-		"back":              {[]string{"ban"}, []bans.Moment{{Wall: at(5000), Boot: "a"}, {Wall: at(20), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
-		"forward and over":  {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(0), Boot: "a", Up: 61 * time.Minute}}, 0},
-		"slewed":            {[]string{"ban"}, []bans.Moment{{Wall: at(0), Boot: "a"}, {Wall: at(20).Add(900 * time.Millisecond), Boot: "a", Up: 20 * time.Minute}}, 40*time.Minute - 900*time.Millisecond},
-		"another boot":      {[]string{"ban"}, []bans.Moment{{Wall: at(0), Boot: "a", Up: time.Hour}, {Wall: at(20), Boot: "b", Up: time.Second}}, 40 * time.Minute},
-		"told the time":     {[]string{"ban", "mark"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(10), Boot: "a", Up: 10 * time.Minute}, {Wall: at(20), Boot: "b"}}, 40 * time.Minute},
-		"never told":        {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(20), Boot: "b"}}, 0},
-		"written anew":      {[]string{"ban", "rewrite"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(10), Boot: "a", Up: 10 * time.Minute}, {Wall: at(500), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
-		"written anew late": {[]string{"ban", "rewrite"}, []bans.Moment{{Wall: at(0), Boot: "a", Up: time.Hour}, {Wall: time.Unix(60, 0), Boot: "b", Up: time.Minute}, {Wall: at(20), Boot: "b", Up: 3 * time.Minute}}, 40 * time.Minute},
+		"no jump":          {[]string{"ban"}, []bans.Moment{{Boot: "a"}, {Wall: at(20), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
+		"forward":          {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a", Up: time.Minute}, {Wall: at(20), Boot: "a", Up: 21 * time.Minute}}, 40 * time.Minute},
+		"back":             {[]string{"ban"}, []bans.Moment{{Wall: at(5000), Boot: "a"}, {Wall: at(20), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
+		"forward and over": {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(0), Boot: "a", Up: 61 * time.Minute}}, 0},
+		"slewed":           {[]string{"ban"}, []bans.Moment{{Wall: at(0), Boot: "a"}, {Wall: at(20).Add(900 * time.Millisecond), Boot: "a", Up: 20 * time.Minute}}, 40*time.Minute - 900*time.Millisecond},
+		"another boot":     {[]string{"ban"}, []bans.Moment{{Wall: at(0), Boot: "a", Up: time.Hour}, {Wall: at(20), Boot: "b", Up: time.Second}}, 40 * time.Minute},
+		"told the time":    {[]string{"ban", "mark"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(10), Boot: "a", Up: 10 * time.Minute}, {Wall: at(20), Boot: "b"}}, 40 * time.Minute},
+		"never told":       {[]string{"ban"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(20), Boot: "b"}}, 0},
+		"rewritten":        {[]string{"ban", "rewrite"}, []bans.Moment{{Wall: time.Unix(60, 0), Boot: "a"}, {Wall: at(10), Boot: "a", Up: 10 * time.Minute}, {Wall: at(500), Boot: "a", Up: 20 * time.Minute}}, 40 * time.Minute},
+		"rewritten late":   {[]string{"ban", "rewrite"}, []bans.Moment{{Wall: at(0), Boot: "a", Up: time.Hour}, {Wall: time.Unix(60, 0), Boot: "b", Up: time.Minute}, {Wall: at(20), Boot: "b", Up: 3 * time.Minute}}, 40 * time.Minute},
 	} {
 		var now bans.Moment
 		j := bans.Open(t.TempDir()).By(func() bans.Moment { return now })

@@ -5,16 +5,16 @@
 // Words:
 //
 //	ban      one address, prefix or range, or what a country had then, since when,
-//	         until when, by whom and why. A second ban of the same takes the place of
-//	         the first. What the fleet of the host bans has an ID, and stands beside it
+//	         how long, by whom and why. A second ban of the same takes the place of
+//	         the first. What the fleet of the host bans has an ID, and is next to it
 //	journal  a file of lines, one for each command that banned or lifted:
 //	         eight hexadecimal digits, a space, JSON. The digits are the CRC-32C
 //	         of the JSON. A line is written at once and synced, and counts as a
 //	         whole or not at all
-//	settled  the last line says that the kernel has all that stands before it;
+//	settled  the last line says that the kernel has all that is before it;
 //	         without it the next command compares kernel and journal
 //	past     bans whose time was up or that were lifted. The journal has them until
-//	         it is written anew, and a file beside it from then on
+//	         it is rewritten, and a file beside it from then on
 //	piece    of ranges that overlap, a part that the same bans cover: it is
 //	         banned until the last of them ends
 //

@@ -41,14 +41,14 @@ type Entry struct {
 	Fleet       []fleetGroup `json:"fleet,omitempty"`
 	LiftedFleet string       `json:"lift-fleet,omitempty"`
 	Settled     bool         `json:"settled,omitempty"`
-	Kept        []keptGroup  `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+	Kept        []keptGroup  `json:"kept,omitempty"` // everything, at the begin of a journal that was rewritten
 	Past        []pastGroup  `json:"past,omitempty"` // of PastFile, which has nothing else
 	// Boot is that of Time, which was Up milliseconds old then; empty where nothing ends.
 	Boot string `json:"boot,omitempty"`
 	Up   int64  `json:"up,omitempty"`
 }
 
-// keptGroup is a Group of a journal that was written anew.
+// keptGroup is a Group of a journal that was rewritten.
 type keptGroup struct {
 	Group
 	Since time.Time `json:"since"`

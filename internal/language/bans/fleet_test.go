@@ -12,7 +12,7 @@ import (
 )
 
 // Bans of a fleet are told from a command's of the same range by their IDs, behind each edit
-// and in a journal that was written anew.
+// and in a journal that was rewritten.
 func TestFleetInJournal(t *testing.T) {
 	j := bans.Open(t.TempDir())
 	now := time.Now().Truncate(time.Second)

@@ -71,7 +71,7 @@ func ReadInput(name string, text io.Reader) ([]Named, error) {
 	return out, nil
 }
 
-// timeOf reads "for 1h" at the begin of what stands behind an address. A reason may begin
+// timeOf reads "for 1h" at the begin of what is behind an address. A reason may begin
 // with the word too, but then no digit follows it: a time with a typo is no reason.
 func timeOf(text string) (d time.Duration, rest string, err error) {
 	word, behind := firstWord(text)

@@ -202,7 +202,7 @@ func end(file *os.File) (size int64, whole bool, err error) {
 	return size, last[0] == '\n', err
 }
 
-// mostBytes is what is read of a journal: one that is written anew when it is long has
+// mostBytes is what is read of a journal: one that is rewritten when it is long has
 // some 32 bytes for each ban.
 const mostBytes = 1 << 30
 
@@ -273,7 +273,7 @@ func (j Journal) HasFleet() bool { return j.last.fleet }
 func (j Journal) Forget() { j.last.list = nil }
 
 // Read reads the journal; one that is not there bans nothing and is settled. In place of
-// what is no file, or larger than one can be, it gives one damaged line. A text that was
+// what is not a file, or larger than one can be, it gives one damaged line. A text that was
 // read before is not parsed again unless the clock was set since; the bans of both lists are the same, and not to be written to.
 func (j Journal) Read() (*List, error) {
 	data, err := regular.Read(j.path, mostBytes)
@@ -325,7 +325,7 @@ func sumOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A journal is worth writing anew when it is longer than worthIt and factor
+// A journal is worth writing again when it is longer than worthIt and factor
 // times what it comes to. A ban takes about bytesOfBan in one that was, and bans that have
 // all but the address in common bytesOfGroup together, beside their reason.
 const (
@@ -350,7 +350,7 @@ func keptOf(g *group[keptKey]) keptGroup {
 	return keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by}
 }
 
-// Long says whether the journal should be written anew, going by its size and
+// Long says whether the journal should be rewritten, going by its size and
 // by what it comes to now.
 func (j Journal) Long(list *List, now time.Time) bool {
 	size, err := j.Size()
@@ -373,7 +373,7 @@ func (j Journal) Long(list *List, now time.Time) bool {
 	return size > worthIt+factor*comesTo
 }
 
-// Rewrite puts a journal of nothing but these bans in the place of the old one,
+// Rewrite puts a journal of nothing but these bans in place of the old one,
 // so that a crash leaves the one or the other. It is not settled. What was
 // damaged is kept beside it.
 func (j Journal) Rewrite(list *List) error {

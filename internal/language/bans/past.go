@@ -163,7 +163,7 @@ func (j Journal) oldPast() (list []Past, damaged bool, err error) {
 	return list, false, nil
 }
 
-// keepPast writes down what would be lost of past bans where the journal is written anew.
+// keepPast records what would be lost of past bans where the journal is rewritten.
 func (j Journal) keepPast() error {
 	list, _, err := j.Past()
 	if err != nil {

@@ -92,7 +92,7 @@ func TestPast(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, past(t, j)); diff != "" {
-			t.Errorf("written anew: %s", diff)
+			t.Errorf("rewritten: %s", diff)
 		}
 	}
 	if err := os.WriteFile(j.Path(), journal, 0o600); err != nil {
@@ -142,7 +142,7 @@ func TestCountries(t *testing.T) {
 		entry(country("NO", "203.0.113.0/24", 2, 0)),
 		bans.Entry{Time: at(3), By: bans.Author{User: "eve"}, LiftedCountries: "NO LI", Lifted: "203.0.113.0/24"},
 	)
-	for _, anew := range []string{"", "written anew: "} {
+	for _, anew := range []string{"", "rewritten: "} {
 		list := read(t, j).Live(now)
 		if len(list.Countries) != 1 || list.Countries[0].Name() != "KP" || list.Countries[0].By.User != "ada" || !list.Countries[0].Since.Equal(at(1)) ||
 			!list.Countries[0].Country.Data.Equal(start) {
@@ -189,7 +189,7 @@ func TestPastIsBounded(t *testing.T) {
 	}
 }
 
-// However a journal is written anew between its entries, the same bans are past.
+// However a journal is rewritten between its entries, the same bans are past.
 func TestPastOutlivesRewrites(t *testing.T) {
 	random := testseed.Rand(t)
 	for range 20 {

@@ -50,7 +50,7 @@ func TestRewriteKeepsEverything(t *testing.T) {
 	}
 }
 
-// Bans that have nothing in common take more room, and are not written anew each time.
+// Bans that have nothing in common take more room, and are not rewritten each time.
 func TestRewriteOfBansApart(t *testing.T) {
 	j := bans.Open(t.TempDir())
 	var entries []bans.Entry
@@ -67,7 +67,7 @@ func TestRewriteOfBansApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j.Long(read(t, j), start) {
-		t.Error("what was written anew is long")
+		t.Error("what was rewritten is long")
 	}
 }
 

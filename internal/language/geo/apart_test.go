@@ -83,7 +83,7 @@ func TestUpdateApart(t *testing.T) {
 	}
 }
 
-// A process that a source has taken over cannot hand back what is no country.
+// A process that a source has taken over cannot hand back what is not a country.
 func TestTagsThatAreNoCountries(t *testing.T) {
 	for tag, want := range map[uint32]string{tagOf("NO"): "NO", 0: "\x00\x00", 1<<16 | tagOf("NO"): ""} {
 		if got := codeOf(tag); got != want || isCode(got) != (want == "NO") {

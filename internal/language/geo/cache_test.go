@@ -57,7 +57,7 @@ func TestPlacesAreRemembered(t *testing.T) {
 	if got := entries(); len(got) != 3 {
 		t.Errorf("kept %v", got)
 	}
-	// The entry of one choice in the place of another is none.
+	// The entry of one choice in place of another is none.
 	kept := entries()
 	one, err := os.ReadFile(kept[0])
 	if err != nil {

@@ -109,7 +109,7 @@ func (d *Database) Info() Info {
 
 // Countries returns the addresses of the countries with these codes, in any
 // case. A country that exists and has no addresses in the data adds none; a code
-// that is no country's is an [*UnknownError].
+// that is not a country's is an [*UnknownError].
 func (d *Database) Countries(codes ...string) (addrset.Set, error) {
 	return d.Places(codes, nil)
 }

@@ -19,7 +19,7 @@
 //
 // Countries are ISO 3166-1 codes of two letters. Continents are the seven codes
 // AF AN AS EU NA OC SA. Names and containment are those of golang.org/x/text
-// (UN M49, with Kosovo in Europe), but for two things in which country data
+// (UN M49, with Kosovo in Europe), except for two things in which country data
 // and users follow the ISO and GeoNames habit instead: Cyprus is in Europe, and
 // Antarctica (AN) is a continent of its own with AQ, BV, GS, HM and TF.
 package geo

@@ -131,7 +131,7 @@ var dateInName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(20\d\d)-?(0[1-9]|1[0-2])(?:-?(0[1-9]|[12]\d|3[01]))?`)
 })
 
-// originByName says what a file's name tells of it.
+// originByName says what a file's name reports it.
 func originByName(name string) Origin {
 	base := name[strings.LastIndexAny(name, `/\`)+1:]
 	o := Origin{From: []string{name}, Source: base}

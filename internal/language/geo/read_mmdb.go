@@ -79,7 +79,7 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 	return nil
 }
 
-// isTree reports whether no node of the search tree is reached in two ways, but
+// isTree reports whether no node of the search tree is reached in two ways, except
 // for the root of the IPv4 addresses, which IPv6 networks that embed them may
 // share (the reader walks it once). Walking anything else could take forever.
 // Layout: https://maxmind.github.io/MaxMind-DB/#binary-search-tree-section

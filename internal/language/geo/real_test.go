@@ -64,7 +64,7 @@ func mustSet(t testing.TB, f func(...string) (addrset.Set, error), codes ...stri
 
 // The figures that layouts are measured with: the ranges of all countries
 // outside Europe (UN M49 with Kosovo, and Cyprus). In IPv4 it matters that it is
-// the countries' ranges and not the whole space but for Europe; in IPv6 the two
+// the countries' ranges and not the whole space except for Europe; in IPv6 the two
 // come to the same counts.
 func TestAllButEurope(t *testing.T) {
 	dir := realData(t, "dbip-country")
@@ -82,7 +82,7 @@ func TestAllButEurope(t *testing.T) {
 		}{
 			{what: "all but Europe", set: all.Difference(europe), r4: 48665, p4: 120816, r6: 95851, p6: 161728},
 			{what: "Europe", set: europe, r4: 48657, p4: 104882, r6: 95850, p6: 259020},
-			{what: "the whole space but for Europe", set: europe.Complement(), r4: 48658, p4: 120808, r6: 95851, p6: 161728},
+			{what: "the whole space except for Europe", set: europe.Complement(), r4: 48658, p4: 120808, r6: 95851, p6: 161728},
 		} {
 			got := CountsOf(c.set)
 			if got.Ranges4 != c.r4 || got.Prefixes4 != c.p4 || got.Ranges6 != c.r6 || got.Prefixes6 != c.p6 {

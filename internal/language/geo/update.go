@@ -82,7 +82,7 @@ type InUseError struct{ Err error }
 func (e *InUseError) Error() string { return e.Err.Error() }
 func (e *InUseError) Unwrap() error { return e.Err }
 
-// Update fetches and checks data, and puts them in the place of those in use,
+// Update fetches and checks data, and puts them in place of those in use,
 // which are kept as the previous ones. Two updates at once wait for each other.
 // On any error the data in use stay.
 func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/language/resolve"
 )
 
-// checked reads what a list's server gave, and refuses what is no list of
+// checked reads what a list's server gave, and refuses what is not a list of
 // addresses, an error page for one, and what is far smaller or larger than the copy.
 func checked(url, path, copied string) (addrset.Set, error) {
 	next, err := readSet(url, path)

@@ -66,7 +66,7 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("%v; using the copy of %s", e.Err, e.Copied.Local().Format(time.DateTime))
 }
 
-// copyInfo stands beside each copy.
+// copyInfo is next to each copy.
 type copyInfo struct {
 	URL      string    `json:"url"`
 	Fetched  time.Time `json:"fetched"` // when the server last said that this is current
@@ -82,7 +82,7 @@ func (i *copyInfo) older(refresh time.Duration) bool {
 	return refresh > 0 && (age >= refresh || age < 0)
 }
 
-// Open gives the copy of a list, fetched anew where there is none or where it
+// Open gives the copy of a list, fetched again where there is none or where it
 // is older than refresh. A zero refresh takes a copy of any age.
 func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, error) {
 	path := s.path(url)

@@ -106,7 +106,7 @@ func TestNoCopyToBeHad(t *testing.T) {
 	s := newServer(t, "nothing like an address\n")
 	store := &Store{Dir: t.TempDir()}
 	if _, err := open(t, store, s.URL, time.Hour); err == nil {
-		t.Fatal("a page that is no list was taken")
+		t.Fatal("a page that is not a list was taken")
 	}
 	entries, err := os.ReadDir(store.Dir)
 	if err != nil {
@@ -117,7 +117,7 @@ func TestNoCopyToBeHad(t *testing.T) {
 	}
 }
 
-// A copy that is no file, or has no end, is none: the list is fetched again, and what
+// A copy that is not a file, or has no end, is none: the list is fetched again, and what
 // stood there goes.
 func TestCopyThatIsNoFile(t *testing.T) {
 	s := newServer(t, "192.0.2.1\n")

@@ -26,7 +26,7 @@ func (a Asking) Services(option, text string) ([]ServiceRef, error) {
 }
 
 // Who reads a WHO: "office", "not office", "[office, 192.0.2.0/24]". Nil is
-// anybody. Word is the word of a rule that it stands behind, from or to; noZone
+// anybody. Word is the word of a rule that it is behind, from or to; noZone
 // says that a zone cannot be used there.
 func (a Asking) Who(option, text, word string, noZone bool) (*Who, error) {
 	var out *Who
@@ -40,7 +40,7 @@ func (a Asking) Who(option, text, word string, noZone bool) (*Who, error) {
 	return out, err
 }
 
-// Zone reads the name of a zone; word is the word of a rule that it stands
+// Zone reads the name of a zone; word is the word of a rule that it is
 // behind, in or out.
 func (a Asking) Zone(option, text, word string) (*Word, error) {
 	var out *Word

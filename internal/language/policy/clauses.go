@@ -9,7 +9,7 @@ type clause struct {
 	parse    func(*rule) bool
 }
 
-// clauses are the parts of a rule in their canonical order. They may stand in
+// clauses are the parts of a rule in their canonical order. They may be in
 // any order behind the action and the service, each at most once.
 var clauses []*clause
 

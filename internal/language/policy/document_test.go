@@ -134,7 +134,7 @@ func TestDocumentErrors(t *testing.T) {
 		{"load time without unit", head + "layout: {load: ‸1}\n", "is not a duration", "500ms"},
 		{"load time of nothing", head + "layout: {load: ‸0ms}\n", "above zero", "remove it"},
 		{"load time of a day", head + "layout: {load: ‸1d}\n", "too long", "1h"},
-		{"layout that is no mapping", head + "layout: ‸64MiB\n", "layout", "write it as in {memory:"},
+		{"layout that is not a mapping", head + "layout: ‸64MiB\n", "layout", "write it as in {memory:"},
 		{"unknown part of layout", head + "layout: {‸mem: 64MiB}\n", "unknown key \"mem\" in layout", "known are memory, load"},
 		{"time-out too long", head + "tracking: {table: {timeouts: {udp: ‸30d}}}\n", "too long for the kernel", "24d"},
 

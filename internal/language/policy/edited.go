@@ -33,7 +33,7 @@ func editedOf(files Files, texts map[string][]byte) (*edited, error) {
 	return out, nil
 }
 
-// text is what is read in the place of a file.
+// text is what is read in place of a file.
 func (e *edited) text(name string) (text []byte, is bool) {
 	if e == nil {
 		return nil, false

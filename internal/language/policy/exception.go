@@ -109,7 +109,7 @@ func (e *Exception) text() string {
 }
 
 // Except puts exceptions before the rules, in place of those that were there. What is
-// wrong with a service is told with the word service in the place of the file.
+// wrong with a service is told with the word service in place of the file.
 func (p *Policy) Except(list []Exception) error {
 	sets := p.Sets
 	*p = *p.Unexcepted()
@@ -164,7 +164,7 @@ func (p *Policy) letIn(rule Rule) (rules []*Rule) {
 	return rules
 }
 
-// LetIn puts before the rules that all of some are let in, for who proves what becomes of a
+// LetIn puts before the rules that all of some are let in, for whoever proves what happens to a
 // policy then.
 func (p *Policy) LetIn(who []Who) {
 	var rules []*Rule

@@ -29,7 +29,7 @@ type Fleet struct {
 	Approve    []string // of Approvals
 	// OnlineSigning lets the controller sign policies, with a key that it was started with.
 	OnlineSigning bool
-	// Drift is where a part of the host says what becomes of rules that somebody changed.
+	// Drift is where a part of the host says what happens to rules that somebody changed.
 	Drift   Pos
 	Restore bool // they are put back
 }

@@ -74,7 +74,7 @@ func (f *file) widest(n *yaml.Node, b *BanBounds) {
 	}
 }
 
-// drift reads what becomes of rules that somebody changed on a host of a part.
+// drift reads what happens to rules that somebody changed on a host of a part.
 func (f *file) drift(e source.Entry) {
 	fleet := f.policy.Fleet
 	if fleet == nil { // a part alone

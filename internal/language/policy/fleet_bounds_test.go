@@ -115,7 +115,7 @@ func TestFleetBoundsErrors(t *testing.T) {
 	}
 }
 
-// What becomes of rules that somebody changed, one part of a host says.
+// What happens to rules that somebody changed, one part of a host says.
 func TestDriftOfPart(t *testing.T) {
 	load := func(base, web string) (*Policy, error) {
 		return (Reading{Texts: changed(map[string]string{"parts/10-base.yaml": fleetTexts["parts/10-base.yaml"] + base, "parts/60-web.yaml": fleetTexts["parts/60-web.yaml"] + web}), View: &View{Host: "edge-1"}}).Load("fleet.yaml")

@@ -32,7 +32,7 @@ func (r Reading) ReadFleet(path string) (*Policy, error) {
 	return l.run(path, data)
 }
 
-// mayStandInFleet says whether a key may stand in a file, which is a part of a fleet or none.
+// mayStandInFleet says whether a key may be in a file, which is a part of a fleet or none.
 func (f *file) mayStandInFleet(e source.Entry) bool {
 	switch {
 	case f.isFleet && e.Name == "include":
@@ -53,7 +53,7 @@ func (f *file) ofAll(n *yaml.Node, format string, args ...any) {
 	f.errs = append(f.errs, e)
 }
 
-// ofFleet reads a file that is no policy but the view of a host or the file of a fleet;
+// ofFleet reads a file that is not a policy but the view of a host or the file of a fleet;
 // false where it is neither.
 func (f *file) ofFleet(root *yaml.Node) bool {
 	key, _ := has(root, "fleet")

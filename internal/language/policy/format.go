@@ -46,7 +46,7 @@ func Format(name string, data []byte) ([]byte, error) {
 	return []byte(p.out.String()), nil
 }
 
-// printer writes a document anew.
+// printer writes a document again.
 type printer struct {
 	*file
 	out      strings.Builder
@@ -111,7 +111,7 @@ func (p *printer) pair(k, v *yaml.Node, indent, limit int) {
 	}
 }
 
-// commentInside reports whether the next comment stands in this line, behind
+// commentInside reports whether the next comment is in this line, behind
 // the bracket that opens a collection.
 func (p *printer) commentInside(n *yaml.Node, line int) bool {
 	if n.Style&yaml.FlowStyle == 0 || len(p.comments) == 0 || p.comments[0].Line != line || n.Content[0].Line != line {

@@ -19,7 +19,7 @@ func (f *file) group(s *Set, k source.Entry) {
 	}
 }
 
-// groupKeys checks what stands beside hosts or guests, and puts the members into the set.
+// groupKeys checks what is next to hosts or guests, and puts the members into the set.
 func (f *file) groupKeys(s *Set, by map[string]source.Entry) {
 	k, is := by["hosts"]
 	if !is {

@@ -83,7 +83,7 @@ func TestGuestRules(t *testing.T) {
 	}
 }
 
-// What stands in a network namespace is what is forwarded to and from its guests, and none of
+// What is in a network namespace is what is forwarded to and from its guests, and none of
 // it stands on the host.
 func TestGuestsOfNamespace(t *testing.T) {
 	t.Parallel()

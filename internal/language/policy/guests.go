@@ -126,7 +126,7 @@ func (f *file) guestsHere() (out []Guest) {
 	return slices.DeleteFunc(slices.Clone(f.policy.Fleet.Guests), func(g Guest) bool { return g.Netns.Text != f.view.Netns })
 }
 
-// ofNamespace leaves of a policy what stands in a network namespace of guests: what is
+// ofNamespace leaves of a policy what is in a network namespace of guests: what is
 // forwarded there. All else is the host's.
 func (f *file) ofNamespace() {
 	p := f.policy

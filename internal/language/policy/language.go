@@ -21,7 +21,7 @@ const (
 // needs; what older programs cannot read makes a new one.
 const Level = 1
 
-// grammar is the whole language but for the words inside rules, see clauses.
+// grammar is the whole language except for the words inside rules, see clauses.
 var grammar = &source.Language{
 	Title: "Sluice policy", Shapes: slices.Concat(shapes, fleetShapes), Includes: true,
 	Others: []source.Other{{Key: "fleet", And: "host", Shape: "host"}, {Key: "fleet", Shape: "fleet"}}, Names: namePattern, Reserved: reserved,

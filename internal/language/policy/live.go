@@ -6,7 +6,7 @@ import (
 	"sluice/internal/language/source"
 )
 
-// isLive checks what stands beside live, and where.
+// isLive checks what is next to live, and where.
 func (f *file) isLive(s *Set, by map[string]source.Entry) {
 	k := by["live"]
 	switch {

@@ -56,13 +56,13 @@ type loader struct {
 	required map[string]bool // names, by parts
 
 	enforced, published Pos    // of what is said of guests
-	spaced              bool   // what is enforced stands in their network namespaces
+	spaced              bool   // what is enforced is in their network namespaces
 	maps                []*NAT // of their public addresses
 
 	scope    []Scope      // of the file that is read; none: it may say everything
 	scoped   []scopedFile // that are read when the rest is whole
 	tolerant bool         // what is wrong with these keeps them alone out
-	whole    string       // but for this one
+	whole    string       // except for this one
 	edited   *edited      // and for those of these texts
 	good     func(name string) []byte
 	refused  map[string]Errors
@@ -154,7 +154,7 @@ func LoadGuard(path string) (*Policy, error) {
 	return p, l.finish()
 }
 
-// drafted are files of which one is read in the place of another.
+// drafted are files of which one is read in place of another.
 type drafted struct {
 	Files
 	file, draft string
@@ -170,10 +170,10 @@ func (d drafted) Open(name string) (*os.File, error) {
 // Reading is how a policy is read; the zero value is what Load does.
 type Reading struct {
 	Files Files // where its files are, and those of its sets; nil: on the disk
-	// Draft is read in the place of DraftOf, under its name: of the policy, where that is "",
+	// Draft is read in place of DraftOf, under its name: of the policy, where that is "",
 	// or of a file that it includes, which then must not be broken. "": none.
 	Draft, DraftOf string
-	// Edited are texts that are read in the place of files of these names, which must not be
+	// Edited are texts that are read in place of files of these names, which must not be
 	// broken, or of files that are not there yet; but not of those of sets.
 	Edited map[string][]byte
 	// Parts lets the policy do without a file that is included with only and has errors: it
@@ -399,7 +399,7 @@ func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 		if scope != nil && !slices.Contains(f.stack, other) && !f.isScoped(other) {
 			f.fail(f.At(n), "include it with only before it is included without", "%s is already included without only", other)
 		}
-		// A pattern may match the file that it stands in, and two patterns the
+		// A pattern may match the file that it is in, and two patterns the
 		// same file; a circle that somebody wrote by name is a mistake.
 		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
 			at := slices.Index(f.stack, other)

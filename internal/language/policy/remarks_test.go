@@ -8,7 +8,7 @@ import (
 )
 
 // A comment is about its own line, or about the next one that says something;
-// what stands in quotes is none.
+// what is in quotes is none.
 func TestComments(t *testing.T) {
 	p, err := LoadData("policy.yaml", []byte("# the first\nversion: 1\ninput:\n  default: 'drop log \"a # b\"' # behind\n  rules:\n    # above\n\n    ## more\n    - 'drop any log \"# no\"'\n# last\n"))
 	if err != nil {

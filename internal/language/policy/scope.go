@@ -40,8 +40,8 @@ type Broken struct {
 	Sum    [sha256.Size]byte // SHA-256 of the text with the errors; zero: it could not be read
 }
 
-// withOnly is what a file is called that has a scope, and what to do about what cannot
-// stand there.
+// withOnly is what a file is called that has a scope, and what to do about what cannot be
+// there.
 func (l *loader) withOnly() (what, hint string) {
 	if l.guest != nil {
 		return "the rules of a guest", "put it into a part of the fleet"
@@ -162,7 +162,7 @@ func (l *loader) literal(item WhoItem) (addrset.Set, *problem) {
 	return b.Set(), nil
 }
 
-// mayStand says whether a key may stand in a file with a scope.
+// mayStand says whether a key may be in a file with a scope.
 func (f *file) mayStand(e source.Entry) bool {
 	switch Hook(e.Name) {
 	case "version", "sets", "services", Forward, "expect":
@@ -330,7 +330,7 @@ func (l *loader) merge(s scopedFile, text []byte) Errors {
 	return nil
 }
 
-// spellOut puts the addresses of the policy's own sets in the place of their names, which
+// spellOut puts the addresses of the policy's own sets in place of their names, which
 // nobody else knows.
 func (p *Policy) spellOut(w *Who) {
 	if w == nil {
@@ -399,7 +399,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 	}
 	for _, item := range who.Items {
 		if item.Name != "" && l.sets[item.Name] == nil && l.zones[item.Name] == nil {
-			continue // which is told by who looks for names
+			continue // which is told by whoever looks for names
 		}
 		if set := l.sets[item.Name]; set != nil && s.Guests != "" && set.Guests != nil && narrows(set.Guests.Text, s.Guests) {
 			continue
@@ -423,7 +423,7 @@ func (l *loader) within(s *Scope, who *Who) *Error {
 // texts tell: it is the other one, or that and more.
 func narrows(selector, other string) bool {
 	if strings.Contains(other, " or ") && selector != other {
-		return false // a text of its own would stand in parentheses
+		return false // a text of its own would be in parentheses
 	}
 	return selector == other || strings.HasPrefix(selector, other+" and ") && !strings.Contains(selector, " or ")
 }

@@ -221,7 +221,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// Whatever stands in an included file, it speaks of its scope alone, and what is wrong is at
+// Whatever is in an included file, it speaks of its scope alone, and what is wrong is at
 // a place of it.
 func FuzzScope(f *testing.F) {
 	for _, s := range []string{

@@ -132,7 +132,7 @@ func (f *file) defaultTokens(n *yaml.Node) ([]token, bool) {
 }
 
 // sections checks, when all files are read, that every section says what
-// becomes of the rest.
+// happens to the rest.
 func (l *loader) sections() {
 	for _, s := range []*Section{l.policy.Input, l.policy.Output, l.policy.Forward} {
 		if s != nil && s.DefaultPos.Line == 0 && !l.unread {

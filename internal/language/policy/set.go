@@ -290,7 +290,7 @@ func (f *file) firstOf(names []string) *Set {
 	return nil
 }
 
-// inOthers is where those sets of a circle are that stand in other files.
+// inOthers is where those sets of a circle are that are in other files.
 func (f *file) inOthers(s *Set, names []string) string {
 	text := ""
 	for _, name := range names {

@@ -17,7 +17,7 @@ type Policy struct {
 	Services   []*Service       // the policy's own, not the built-in ones
 	Ban        []Who            // never negated
 	NeverBan   []Who            // never negated
-	Exceptions *ExceptionBounds `json:",omitzero"` // nil: it says nothing of them
+	Exceptions *ExceptionBounds `json:",omitzero"` // nil: it says nothing about them
 	Tracking   Tracking
 	Layout     Layout
 	// Uncounted leaves out the counters by line.
@@ -224,7 +224,7 @@ const (
 	Deny     Action = "deny" // Drop or Reject
 )
 
-// Done says what became of a packet; "" of an action that is not certain.
+// Done says what happened to a packet; "" of an action that is not certain.
 func (a Action) Done() string {
 	return map[Action]string{Allow: "allowed", Drop: "dropped", Reject: "rejected"}[a]
 }

@@ -232,7 +232,7 @@ func FuzzReadSetFile(f *testing.F) {
 }
 
 // TestLiving: a file of single addresses is edited in place, as long as it is
-// small; what has ranges, and what stands in the policy, is not.
+// small; what has ranges, and what is in the policy, is not.
 func TestLiving(t *testing.T) {
 	dir := t.TempDir()
 	lines := func(n int) string {

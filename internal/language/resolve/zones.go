@@ -83,7 +83,7 @@ func (z *Zone) Names(name string) bool {
 func (z *Zone) FollowsRoute() bool { return slices.Contains(z.Interfaces, RouteInterfaces) }
 
 // Patterns is the zone's interfaces with those that a default route leaves by, by the
-// facts, in the place of that word.
+// facts, in place of that word.
 func (z *Zone) Patterns() []string {
 	out := slices.DeleteFunc(slices.Clone(z.Interfaces), func(n string) bool { return n == RouteInterfaces })
 	out = append(out, z.Followed...)

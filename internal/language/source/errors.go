@@ -17,11 +17,11 @@ type Error struct {
 	Message string // lower case, no full stop; one line
 	Hint    string // what to write instead; may be empty or of several lines
 	Line    string // the source line, without its line end; may be empty
-	Remedy  Remedy // what fixes it, in the place of Hint; may be empty
+	Remedy  Remedy // what fixes it, in place of Hint; may be empty
 }
 
 // Remedy names what fixes an error or a finding by means outside of it. How
-// that is done, by which command or call, is known to who called.
+// that is done, by which command or call, is known to whoever called.
 type Remedy string
 
 // Error returns position, message, the source line with a marker beneath, and

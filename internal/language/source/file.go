@@ -33,7 +33,7 @@ type File struct {
 	Lines []string // without line ends
 	// OldWords gets a warning for each word that is called otherwise now; nil: nobody is warned.
 	OldWords *Errors
-	Renews   bool   // words that are errors by now are taken too, for who writes the new ones
+	Renews   bool   // words that are errors by now are taken too, for whoever writes the new ones
 	text     string // without byte order mark
 	dialect  *Dialect
 	errs     *Errors
@@ -41,7 +41,7 @@ type File struct {
 	// character; made when first needed.
 	offsets map[int][]int
 	// runes holds the place of every character of scalars whose text is not
-	// simply what stands in the file; made when first needed.
+	// simply what is in the file; made when first needed.
 	runes map[*yaml.Node][]place
 }
 
@@ -172,7 +172,7 @@ func (f *File) offset(line, column int) int {
 	return len(text)
 }
 
-// RuneAt returns where the character i (from 0) of a scalar's value stands in
+// RuneAt returns where the character i (from 0) of a scalar's value is in
 // the file; i may be the value's length.
 func (f *File) RuneAt(n *yaml.Node, i int) Pos {
 	if n.Line < 1 || n.Line > len(f.Lines) {

@@ -46,7 +46,7 @@ type Shape struct {
 	Keys     []Key
 	Values   string   // free names as keys: the shape of what they stand for
 	Null     bool     // may be left empty
-	OneOf    []string // exactly one of these keys stands in a mapping
+	OneOf    []string // exactly one of these keys is in a mapping
 	Examples []string
 }
 
@@ -156,5 +156,5 @@ func (s *Shape) forms() string {
 	return strings.Join(out, ", ")
 }
 
-// EscapeCell is a text as it stands in a cell of a table.
+// EscapeCell is a text as it is in a cell of a table.
 func EscapeCell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

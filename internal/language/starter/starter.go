@@ -251,7 +251,7 @@ func (w *writer) forward() {
 	}
 }
 
-// writable says whether a name can stand in a policy as an interface.
+// writable says whether a name can be in a policy as an interface.
 func writable(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"\*`, r) })
 }

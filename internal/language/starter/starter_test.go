@@ -160,7 +160,7 @@ func TestGolden(t *testing.T) {
 			// Each line that is commented out is one that can be taken in.
 			open := commented.ReplaceAll(got, []byte("$1$2"))
 			if _, err := policy.LoadData("policy.yaml", open); err != nil {
-				t.Errorf("with all comments taken away: %v\n%s", err, open)
+				t.Errorf("with all comments removed: %v\n%s", err, open)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ const (
 	banCommand = "ban.command"
 )
 
-// bans writes down what is dropped from and to banned addresses, flows that
+// bans records what is dropped from and to banned addresses, flows that
 // exist included. The meaning is "on input, forward and output"; the optimizer
 // moves it to the first hook that such a packet meets.
 func (c *compiler) bans() {
@@ -112,7 +112,7 @@ func (c *compiler) banRules(p banPart) {
 	c.append(bannedToChain, to)
 }
 
-// beginnings makes the chain that does to what begins a flow what is done to who is
+// beginnings makes the chain that does to what begins a flow what is done to whoever is
 // banned by a limit. Flows that live go on: what set the limit off may have been
 // forged. Requests of ICMP are asked one by one, as the rules ask them.
 func (c *compiler) beginnings(actions []program.Action) {

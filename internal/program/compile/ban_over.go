@@ -9,7 +9,7 @@ import (
 )
 
 // Chains of bans where somebody is let in over them: one for each end of a packet, since
-// who is let in at one end says nothing of the other.
+// who is let in at one end says nothing about the other.
 const (
 	bannedSourceChain      = "banned_source"
 	bannedDestinationChain = "banned_destination"

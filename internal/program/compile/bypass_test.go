@@ -97,7 +97,7 @@ input: {default: drop, rules: [allow web]}
 }
 
 // TestAnswersOfBypassedPortsAlone: a rule of input about more than what bypasses
-// tracking says nothing of answers from its other ports.
+// tracking says nothing about answers from its other ports.
 func TestAnswersOfBypassedPortsAlone(t *testing.T) {
 	p, err := policy.Parse("policy.yaml", []byte(`version: 1
 tracking: {bypass: [tcp/80, tcp/900-2000]}

@@ -10,7 +10,7 @@ import (
 // Owner is whose tables a compiled program becomes.
 const Owner = "sluice"
 
-// Compile writes down what the policy means. The policy has been checked: what
+// Compile records what the policy means. The policy has been checked: what
 // is wrong with it is found by policy, resolve and check, and Compile gives an
 // error only for what no backend could say.
 func Compile(r *resolve.Resolved) (*program.Program, error) {

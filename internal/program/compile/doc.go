@@ -1,4 +1,4 @@
-// Package compile turns a resolved policy into a program. It writes down what
+// Package compile turns a resolved policy into a program. It records what
 // the policy means, in the plainest form; to make that cheap is optimize's and
 // the backends' work, so that what a policy means is read off here. Caller: engine.
 //
@@ -11,7 +11,7 @@
 //	postrouting nat  masquerade, one-to-one maps
 //
 // A base chain carries its rules with a stage each and the optimizer puts them
-// into the order of program.Stages. The rules of a section stand in a chain of
+// into the order of program.Stages. The rules of a section are in a chain of
 // their own, SECTION_rules, which ends with the section's default; ICMP
 // requests go there past the state, since a limit on them would otherwise
 // count flows and not packets.

@@ -295,7 +295,7 @@ func (c *compiler) countHandshakes(hook policy.Hook) {
 	}
 }
 
-// completed is what becomes of the packet that proves a handshake.
+// completed is what happens to the packet that proves a handshake.
 func (c *compiler) completed(hook policy.Hook, p *proven) []program.Action {
 	if p.limit.Name == "" {
 		return []program.Action{program.SetLabel{Bit: countedLabel}, program.Accept}
@@ -306,7 +306,7 @@ func (c *compiler) completed(hook policy.Hook, p *proven) []program.Action {
 // handshake makes the chain that counts a handshake on a limit. The one that takes
 // the last token of its source's bucket says so to the SYNs that follow, by a second
 // bucket with one token less; one that finds none is refused. It stays refused, and
-// what its ends send again is not asked: it would ban its source anew once that is
+// what its ends send again is not asked: it would ban its source again once that is
 // unbanned, or put it over the limit again.
 func (c *compiler) handshake(hook policy.Hook, p *proven) string {
 	chain := p.id + "_" + string(hook) + "_handshake"

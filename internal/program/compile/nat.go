@@ -20,7 +20,7 @@ const (
 	postroutingMap = "postrouting_map"
 )
 
-// nat writes down the rewritings. They permit nothing: forward decides on the
+// nat records the rewritings. They permit nothing: forward decides on the
 // addresses as they are between the two rewritings.
 func (c *compiler) nat() {
 	for _, n := range c.policy.NAT {

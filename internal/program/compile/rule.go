@@ -12,7 +12,7 @@ import (
 var logRate = program.Rate{Packets: 5, Per: 1000, Burst: 10}
 
 // rule gives the program rules of one policy rule at a hook. Asked again, for a rule
-// that stands in two chains, it gives the same id and with it the same counter.
+// that is in two chains, it gives the same id and with it the same counter.
 func (c *compiler) rule(r *policy.Rule, hook policy.Hook) []program.Rule {
 	id := c.ruleIDs[r]
 	matches := c.ruleMatches(r, straight)

@@ -23,7 +23,7 @@ var (
 	mirrored = direction{program.Destination, program.Source, program.OutInterface, program.InInterface, program.Port, program.SourcePort}
 )
 
-// inlineRanges is up to how many ranges stand in the rule itself.
+// inlineRanges is up to how many ranges are in the rule itself.
 const inlineRanges = 4
 
 // side is one side of a packet: where its address and its interface stand and,

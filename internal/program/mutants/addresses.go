@@ -84,7 +84,7 @@ func widen(s addrset.Set) (addrset.Set, bool) {
 }
 
 // forgetIPv6 leaves what the policy says of IPv6 addresses out of sets and rules,
-// and where it says nothing of them, makes its rules such of IPv4.
+// and where it says nothing about them, makes its rules such of IPv4.
 func forgetIPv6(p *program.Program) bool {
 	changed := false
 	p.Sets = slices.Clone(p.Sets)

@@ -16,7 +16,7 @@ import (
 type Pass struct {
 	Name string
 	// Run changes the program in place and says whether it did: a program may have
-	// nothing of the kind that the pass gets wrong. What it changes it makes anew,
+	// nothing of the kind that the pass gets wrong. What it changes it makes again,
 	// so a copy of the program with its own slice of chains stays as it was. A changed program is well formed, and of the kind that a
 	// backend takes. That no packet meets the change can happen: a rule that is
 	// dropped may have been hidden.
@@ -89,7 +89,7 @@ func filters(p *program.Program) (out []*program.Chain) {
 	return out
 }
 
-// dropLastRule takes away the last rule that decides otherwise than what follows.
+// dropLastRule removes the last rule that decides otherwise than what follows.
 func dropLastRule(p *program.Program) bool {
 	for _, c := range filters(p) {
 		otherwise := falls(p, c)

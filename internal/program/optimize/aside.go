@@ -10,7 +10,7 @@ import (
 // worthPassing is from how many rules on a way past them is worth its own rule.
 const worthPassing = 3
 
-// mostTwice bounds how many rules of a chain that is parted stand in both parts.
+// mostTwice bounds how many rules of a chain that is parted are in both parts.
 const mostTwice = 16
 
 // othersAside parts what a base chain does behind established flows by whether packets
@@ -84,8 +84,8 @@ var onlyTCP = program.Rule{Match: []program.Condition{
 type parting struct {
 	*facts
 	tcp, others []program.Rule
-	past        int      // rules that do not stand in both: each costs only those that it is about
-	twice       int      // rules that stand in both
+	past        int      // rules that are not in both: each costs only those that it is about
+	twice       int      // rules that are in both
 	before      []*scope // of rules that leave no TCP packet behind
 }
 

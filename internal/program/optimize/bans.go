@@ -31,12 +31,12 @@ import (
 //
 // Of whom commands let in over bans, nothing of this holds: which of its packets go by a
 // ban is told by ports behind rewriting and by the flow. All of them go past what is asked
-// here, and are asked what compile wrote down, before established flows.
+// here, and are asked what compile recorded, before established flows.
 func banStage(w *work) {
 	hooks := []program.HookKind{program.Input, program.Forward, program.Output}
 	for _, hook := range hooks {
 		if asksBan(w.Base(hook, program.Filter)) < 0 {
-			return // bans of one hook say nothing of the others
+			return // bans of one hook say nothing about the others
 		}
 	}
 	asked := map[program.HookKind]program.Rule{}

@@ -150,7 +150,7 @@ type span struct {
 }
 
 // freshSpans bounds, with the number of the others, what is searched one by one
-// and with it how often everything is sorted anew.
+// and with it how often everything is sorted again.
 const freshSpans = 64
 
 func byFrom(a, b span) int { return a.from.compare(b.from) }

@@ -116,7 +116,7 @@ func (m *merger) candidate(r *program.Rule) *candidate {
 		parts = append(parts, "do "+program.ActionText(a))
 	}
 	if len(c.rest) > 0 && c.tail != nil {
-		// A map says the verdict and nothing else of a packet, and what stands
+		// A map says the verdict and nothing else of a packet, and what is
 		// before it is done to those too that it does not have.
 		parts = append(parts, "then "+program.ActionText(c.tail))
 	}

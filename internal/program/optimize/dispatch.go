@@ -11,7 +11,7 @@ import (
 
 // dispatch asks once, in a verdict map, what many rules of a chain ask each for
 // itself: protocol and port, an interface, or the protocol. Rules with one value
-// of the key stand in a chain of their own then, in their order; what has no
+// of the key are in a chain of their own then, in their order; what has no
 // rule goes on behind the map, and what falls out of such a chain too.
 func dispatch(w *work) {
 	for i := 0; i < len(w.Chains); i++ { //nolint:intrange // chains are added on the way
@@ -49,7 +49,7 @@ var dispatchKeys = [][]program.Field{
 	{program.Protocol},
 }
 
-// dispatching is a map in the place of rules of one chain.
+// dispatching is a map in place of rules of one chain.
 type dispatching struct {
 	fields []program.Field
 	rules  []int            // places of the rules that the map stands for, in order
@@ -156,7 +156,7 @@ func (f *facts) written(r *program.Rule) int {
 	return 1
 }
 
-// twice says that a rule that there may be only one of would stand in two chains.
+// twice says that a rule that there may be only one of would be in two chains.
 func (d *dispatching) twice(chain *program.Chain) bool {
 	in := map[int]string{} // the places of the rules of its chain, by its own
 	for _, places := range d.keys {

@@ -12,7 +12,7 @@ const (
 	// conditions of a rule together.
 	largeSet = 64
 	// A backend may lay out a set of so many ranges in chains, for each thing that
-	// becomes of a packet.
+	// happens to a packet.
 	laidOutSet = 1024
 	// ahead is how far the pass looks for rules that may come nearer.
 	ahead = 64

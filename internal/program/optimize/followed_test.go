@@ -32,7 +32,7 @@ func optimized(t *testing.T, p *policy.Policy, facts host.Facts) *program.Progra
 }
 
 // TestNothingRestsOnTheDefaultRoute: whichever interfaces default routes leave by when a
-// policy is compiled, those that other zones name among them, the program is the same but
+// policy is compiled, those that other zones name among them, the program is the same except
 // for what the set holds that is edited in place. So no pass has used it.
 func TestNothingRestsOnTheDefaultRoute(t *testing.T) {
 	m := newMaker(t)
@@ -68,7 +68,7 @@ func TestNothingRestsOnTheDefaultRoute(t *testing.T) {
 }
 
 // TestNothingRestsOnWhoIsExempt: whoever is exempt from bans by limits when a policy is
-// compiled, the program is the same but for what the set holds that is edited in place:
+// compiled, the program is the same except for what the set holds that is edited in place:
 // nobody, addresses that the policy names, and thousands.
 func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 	many := []netip.Addr{}
@@ -105,8 +105,8 @@ func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 
 // TestNothingRestsOnOwnAddresses: whichever addresses the host has when a policy is
 // compiled, those that the policy names and thousands among them, the program is the same
-// but for what the sets hold that are edited in place. Bans are the exception, which Rests
-// tells of: their sets are without the host's addresses.
+// except for what the sets hold that are edited in place. Bans are the exception, which Rests
+// reports: their sets are without the host's addresses.
 func TestNothingRestsOnOwnAddresses(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	many := []netip.Prefix{}

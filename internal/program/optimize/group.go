@@ -8,7 +8,7 @@ import (
 )
 
 // merger takes the rules of one chain apart into items: groups of rules that
-// may stand as one in the place of the first, and rules that stand alone.
+// may stand as one in place of the first, and rules that stand alone.
 type merger struct {
 	*facts
 	names    names

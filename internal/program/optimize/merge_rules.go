@@ -7,7 +7,7 @@ import (
 	"sluice/internal/program"
 )
 
-// mostRounds bounds how often a chain is gathered anew without the groups that
+// mostRounds bounds how often a chain is gathered again without the groups that
 // are too small.
 const mostRounds = 4
 

@@ -149,7 +149,7 @@ func TestVerdictMaps(t *testing.T) {
 		some := counted(p, 5, func(i int) ([]program.Condition, program.Action) {
 			return []program.Condition{from(fmt.Sprintf("192.0.2.%d", 7+i))}, verdicts[i%4]
 		})
-		// Cut by the ones above, but for the jump, which may come back.
+		// Cut by the ones above, except for the jump, which may come back.
 		return append(some, counted(p, 2, func(i int) ([]program.Condition, program.Action) {
 			return []program.Condition{from([]string{"192.0.2.0/29", "192.0.2.0/24"}[i])}, program.Drop
 		})...)
@@ -245,7 +245,7 @@ func TestLeadToOneChain(t *testing.T) {
 	p := inRules(func(p *program.Program) []program.Rule {
 		return counted(p, 6, func(i int) ([]program.Condition, program.Action) {
 			switch i {
-			case 2: // others may stand in between
+			case 2: // others may be in between
 				return []program.Condition{{Field: program.Protocol, Numbers: number(17)}, {Field: program.Port, Numbers: number(53)}}, program.Accept
 			case 3: // marks, and goes on
 				return []program.Condition{{Field: program.Protocol, Numbers: number(6)}}, program.SetMark{Value: 7, Mask: 0xff}

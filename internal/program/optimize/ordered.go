@@ -3,7 +3,7 @@ package optimize
 import "sluice/internal/program"
 
 // ordered answers whether rules of one chain commute, by their places, without
-// reading them anew each time. It is good until the chain is changed.
+// reading them again each time. It is good until the chain is changed.
 type ordered struct {
 	*facts
 	rules   []program.Rule

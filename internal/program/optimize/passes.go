@@ -66,7 +66,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "stages", Required: true, Needs: []string{"ban-stage"},
-		Promises: "the rules of a base chain stand in the order of program.Stages",
+		Promises: "the rules of a base chain are in the order of program.Stages",
 		Reason:   "replies are decided before a rule could refuse them; behind ban-stage, which moves rules between base chains",
 		run:      programOnly(orderStages),
 	},
@@ -114,7 +114,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "reorder", Needs: []string{"terminal"},
-		Promises: "where rules commute, those that were hit often stand before those that were hit less",
+		Promises: "where rules commute, those that were hit often come before those that were hit less",
 		Reason:   "only a running firewall knows what its packets are; behind terminal, whose rules nothing may go past, and before dispatch, whose chains keep the order",
 		run:      reorder,
 	},

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPlantedPassesAreRefuted: a proof that cannot fail proves nothing. Passes that
-// are wrong on purpose stand behind each of the real ones in turn, and every
+// are wrong on purpose are behind each of the real ones in turn, and every
 // program that they change is found to mean something else.
 func TestPlantedPassesAreRefuted(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*/policy.yaml")

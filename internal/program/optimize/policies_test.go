@@ -83,7 +83,7 @@ sets:
 	b.WriteString(pick(m, "", "ban: [noisy]\n", "ban: [lived]\n", "ban: [noisy, others]\nnever-ban: [203.0.113.7]\n"))
 	b.WriteString(pick(m, "", "tracking: { bypass: [http] }\n", "tracking: { bypass: [dns], invalid: allow }\n"))
 	for _, section := range []string{"input", "forward", "output"} {
-		// Without a section input nothing is said of loopback, and compile writes its
+		// Without a section input nothing is said about loopback, and compile writes its
 		// bans down for it too; ban-stage never asks them of loopback.
 		if section != "input" && m.IntN(8) == 0 {
 			continue

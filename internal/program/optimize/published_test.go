@@ -9,7 +9,7 @@ import (
 )
 
 // TestOriginalPortKeepsItsProtocol: rules about a port before its rewriting are not merged
-// into one that has the protocol in a set and asks for the port all the same.
+// into one that has the protocol in a set and asks for the port anyway.
 func TestOriginalPortKeepsItsProtocol(t *testing.T) {
 	p := &program.Program{
 		Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},

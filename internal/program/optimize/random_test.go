@@ -268,7 +268,7 @@ func (m *maker) same(t *testing.T, before, after *program.Program, packets int) 
 	}
 }
 
-// copyOf is deep enough for passes, which make slices anew that they change.
+// copyOf is deep enough for passes, which make slices again that they change.
 func copyOf(p *program.Program) *program.Program {
 	out := *p
 	out.Hooks, out.Sets, out.Counters = slices.Clone(p.Hooks), slices.Clone(p.Sets), slices.Clone(p.Counters)

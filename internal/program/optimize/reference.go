@@ -61,9 +61,9 @@ look-up in a set longer than two comparisons: on the machine that the default co
 from 70 ns, and 6; "sluice-lab bench calibrate" says what they take on yours. So whom a
 packet comes from is asked before tracking, but of TCP only where it has no ACK, as what
 begins a flow has none. Other TCP goes past that, and is asked behind established flows
-where it is of none. Bans hold for flows that exist all the same: when a policy comes
+where it is of none. Bans hold for flows that exist anyway: when a policy comes
 whose bans hit flows, these are deleted from the connection table behind the switch, and
-their next packet begins anew and is dropped. Bans by command come while the policy
+their next packet starts again and is dropped. Bans by command come while the policy
 runs, and are asked of every packet, before tracking where the policy has a reason to
 look at packets there: bans of its own or services that bypass tracking. Those by a limit
 are asked of what begins a flow, behind established flows, and end none that lives. A

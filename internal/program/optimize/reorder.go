@@ -9,7 +9,7 @@ import (
 // they commute. It goes by the counters of a running firewall; without them
 // the policy's order stays.
 //
-// Of the rules that nothing has to stand before any more, the next is always
+// Of the rules that nothing has to be before any more, the next is always
 // the one that was hit most, or that stands in the way of those that were: by
 // the mean of what it lets come. What was never counted stays where it is, and so
 // does what holds without being written.

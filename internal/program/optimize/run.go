@@ -133,7 +133,7 @@ func inNumbers(before, after Size) string {
 	add("chains", before.Chains, after.Chains)
 	add("sets", before.Sets, after.Sets)
 	if text == "" {
-		return "rules made anew"
+		return "rules rebuilt"
 	}
 	return text
 }

@@ -143,7 +143,7 @@ func acceptsEstablished(r program.Rule) bool {
 		len(r.Actions) == 1 && r.Actions[0] == program.Action(program.Accept)
 }
 
-// moveRule puts rule from before rule to, which stands before it.
+// moveRule puts rule from before rule to, which is before it.
 func moveRule(chain *program.Chain, from, to int) {
 	r := chain.Rules[from]
 	copy(chain.Rules[to+1:from+1], chain.Rules[to:from])

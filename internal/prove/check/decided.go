@@ -123,7 +123,7 @@ func (d *decided) key(b *box, side int) uint64 {
 	return h.Sum64()
 }
 
-// sameBut says whether two boxes are the same but for one address; a set that
+// sameBut says whether two boxes are the same except for one address; a set that
 // has grown to the whole family is narrow no more and never found here.
 func sameBut(a, b *box, side int) bool {
 	for d := range a.numbers {

@@ -115,7 +115,7 @@ func (c *checker) union(words []policy.Word) addrset.Set {
 	return out
 }
 
-// fileEntries sums up what of a file stands in other entries of it. Of a list that is
+// fileEntries sums up what of a file is in other entries of it. Of a list that is
 // signed nobody here writes the entries.
 func (c *checker) fileEntries(s *policy.Set) {
 	if s.File == nil || s.URL != nil || c.options.Open == nil {

@@ -133,7 +133,7 @@ var explainHost = []Explanation{
 	},
 	{
 		Code: UnknownInterface, Severities: []Severity{Warning},
-		What:   "a zone names an interface that the host does not have at present",
+		What:   "a zone names an interface that the host does not have now",
 		Why:    "Rules with this zone match nothing until there is an interface of that name.",
 		Fix:    "Correct the name.",
 		Before: "zones:\n  vms: { interfaces: [br1] }\ninput:\n  default: drop\n  rules:\n    - allow dns from vms\n",

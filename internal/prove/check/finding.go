@@ -31,7 +31,7 @@ type Finding struct {
 	Message  string        // lower case, no full stop, one line
 	Hint     string        // what to do; may be empty
 	Line     string        // the source line; may be empty
-	Remedy   policy.Remedy // in the place of Hint, which a command makes of it; may be empty
+	Remedy   policy.Remedy // in place of Hint, which a command makes of it; may be empty
 	Related  []Related
 	Witness  *Witness // a packet that shows it; nil where none makes it clearer
 }
@@ -45,7 +45,7 @@ type Witness struct {
 // Related is another place that has to do with a finding.
 type Related struct {
 	Pos  policy.Pos
-	Text string // the rule or name that stands there
+	Text string // the rule or name that is there
 }
 
 // Code names a kind of finding; it does not change between versions.

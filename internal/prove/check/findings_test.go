@@ -270,7 +270,7 @@ output:
   rules:
     - allow tcp to 203.0.113.0/24
 `, want: []string{`9 remark host-needs`}},
-		{name: "output is open but for them", policy: `
+		{name: "output is open except for them", policy: `
 tracking:
   bypass: [http]
 input:

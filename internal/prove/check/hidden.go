@@ -124,7 +124,7 @@ func (c *checker) hiddenRule(hook policy.Hook, before *above, banned []box, r *p
 }
 
 // matchesElsewhere says whether a published rule, which holds in both of input
-// and forward, decides packets in the one that it does not stand in.
+// and forward, decides packets in the one that it is not in.
 func (c *checker) matchesElsewhere(hook policy.Hook, r *policy.Rule) bool {
 	s := c.otherSide(hook)
 	if s == nil || !r.Published {

@@ -149,7 +149,7 @@ func (c *checker) onlyFrom(r *policy.Rule, to netip.Addr) bool {
 	return false
 }
 
-// publishedForm is a rule as it would stand in forward.
+// publishedForm is a rule as it would be in forward.
 func publishedForm(r *policy.Rule) string {
 	action, rest, _ := strings.Cut(r.Text, " ")
 	return action + " published " + rest

@@ -207,7 +207,7 @@ output:
 	})
 }
 
-// What no policy can take away is asked of the reference: answers by their
+// What no policy can remove is asked of the reference: answers by their
 // state, from a blocked country and past rules that refuse everything, and ICMP
 // errors in every section. A ban alone can.
 func TestAnswersHoldByThemselves(t *testing.T) {

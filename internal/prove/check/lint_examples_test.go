@@ -47,7 +47,7 @@ func TestManualExamples(t *testing.T) {
 	}
 }
 
-// The examples are clean on a host that they fit, but for what each one shows on
+// The examples are clean on a host that they fit, except for what each one shows on
 // purpose.
 func TestExamplesLint(t *testing.T) {
 	prefix := netip.MustParsePrefix

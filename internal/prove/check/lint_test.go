@@ -241,7 +241,7 @@ input:
   rules:
     - drop tcp/8080
 `},
-		{name: "what changes does not stand in", policy: `
+		{name: "what changes is not in", policy: `
 sets:
   europe: {continents: [EU]}
   a: {url: "https://lists.example.net/a.txt"}

@@ -153,7 +153,7 @@ type boxKey struct {
 	rule *policy.Rule
 }
 
-// packets is what a rule matches when it stands in the section of a hook.
+// packets is what a rule matches when it is in the section of a hook.
 func (c *checker) packets(hook policy.Hook, r *policy.Rule) []box {
 	key := boxKey{hook, r}
 	if b, ok := c.boxes[key]; ok {

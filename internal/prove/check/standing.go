@@ -5,7 +5,7 @@ import "sluice/internal/language/policy"
 // standing is a rule at a hook, with what is left of its packets there.
 type standing struct {
 	matching
-	own   bool  // it stands in the section itself, else in the other one, as a published rule
+	own   bool  // it is in the section itself, else in the other one, as a published rule
 	rest  []box // its packets that are not decided before any rule
 	left  []box // what the rules above leave of them
 	known bool  // else it would have taken too long to tell
@@ -78,7 +78,7 @@ func (c *checker) unsteadySet(name string, depth int) bool {
 	return false
 }
 
-// fate is what becomes of packets: none of them, some or all are let through.
+// fate is what happens to packets: none of them, some or all are let through.
 // Limits and bounds let some through.
 type fate struct {
 	allowed  bool         // some of them, for certain or within a limit
@@ -137,7 +137,7 @@ func (c *checker) section(hook policy.Hook) *policy.Section {
 	return c.policy.Forward
 }
 
-// defaultPos is where a section says what becomes of the rest.
+// defaultPos is where a section says what happens to the rest.
 func defaultPos(s *policy.Section) policy.Pos {
 	if s.DefaultPos.Line == 0 {
 		return s.Pos

@@ -110,7 +110,7 @@ func TestCommandsCostNothing(t *testing.T) {
 	}
 }
 
-// Packets that are not banned are from who is not: a ban of one's address costs them no more
+// Packets that are not banned are from whoever is not: a ban of one's address costs them no more
 // than a ban of another's, and leaves them their class.
 func TestMixIsOfWhoIsNotBanned(t *testing.T) {
 	banning := func(prefixes ...string) *program.Program {

@@ -13,7 +13,7 @@
 // What a line is about, where its words do not say it:
 //
 //   - packets as they arrive, or as a socket of the host sends them, before any
-//     rewriting; what becomes of them is said of their whole way
+//     rewriting; what happens to them is said of their whole way
 //   - packets that open a flow: new to connection tracking, which of TCP a SYN or
 //     an ACK alone can be, and of ICMP a request; of what bypasses tracking, all
 //     but TCP without a bare SYN

@@ -261,7 +261,7 @@ type decision struct {
 	hook    program.HookKind
 }
 
-// decided parts the line's packets by who decides.
+// decided parts the line's packets by whoever decides.
 func (j *judge) decided(l *line) (out []decided) {
 	u := j.universe
 	at := map[decision]int{}
@@ -369,7 +369,7 @@ func (j *judge) of(way packet.Way) []reach.Outcome {
 }
 
 // bypassing is the packets that the program does not have tracked, whatever
-// becomes of them then.
+// happens to them then.
 func (j *judge) bypassing(way packet.Way) reach.Region {
 	return j.before(way).untracked
 }
@@ -397,7 +397,7 @@ func (j *judge) before(way packet.Way) prepared {
 	return out
 }
 
-// prepared is packets by what becomes of them before a filter: they are kept out
+// prepared is packets by what happens to them before a filter: they are kept out
 // of tracking, or led on by a DNAT, out by the interface that has the network.
 type prepared struct{ untracked, led reach.Region }
 

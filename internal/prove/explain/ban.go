@@ -12,7 +12,7 @@ import (
 	"sluice/internal/prove/reference"
 )
 
-// Ban is a ban that holds on the host and is no part of the policy.
+// Ban is a ban that holds on the host and is not part of the policy.
 type Ban struct {
 	What    string      // as it is lifted: an address, a prefix, a country
 	Drops   addrset.Set // whose packets it drops
@@ -79,7 +79,7 @@ func (e *Followed) Decided() reference.Path {
 	return path
 }
 
-// String says who is banned, by what and until when.
+// String says who is banned, by what and how long.
 func (b *Ban) String() string { return b.Of(b.address.String()) }
 
 // Of is String about an address of the ban, or all of it.

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/system/host"
 )
 
-// notes are what may become of a packet beside the policy.
+// notes are what may happen to a packet beside the policy.
 func (e *Followed) notes() []string {
 	notes := []string{}
 	add := func(text string) {

@@ -10,13 +10,13 @@ import (
 	"sluice/internal/prove/reach"
 )
 
-// beginning is first packets of connections on one way, and what becomes of them.
+// beginning is first packets of connections on one way, and what happens to them.
 type beginning struct {
 	u      *reach.Universe
 	asked  reach.Region
 	passes reach.Region // as long as limits let them through
 	free   reach.Region // whatever limits do
-	groups []group      // by who decides
+	groups []group      // by whoever decides
 	keep   []program.Field
 }
 

@@ -21,7 +21,7 @@ type BriefLine struct {
 	For     []string `json:"for,omitempty"`
 	Classes int      `json:"classes"`        // of the difference, that the line stands for
 	More    int      `json:"more,omitempty"` // of them, that are of other services
-	Text    string   `json:"text"`           // String, for who reads JSON
+	Text    string   `json:"text"`           // String, for whoever reads JSON
 }
 
 // Everybody says that nobody is left out of it.

@@ -87,7 +87,7 @@ func wholeBrief(t *testing.T, d *Diff) {
 	}
 	for _, c := range d.Changes {
 		if !kinds[c.Kind] {
-			t.Errorf("nothing is said of what is %s", c.Kind)
+			t.Errorf("nothing is said about what is %s", c.Kind)
 		}
 	}
 }

@@ -150,7 +150,7 @@ type comparison struct {
 	changes  []Change
 
 	// Ports that another tool publishes, and the packets that it leads on as they
-	// arrive: what becomes of these is told of them behind the rewriting.
+	// arrive: what happens to these is told of them behind the rewriting.
 	ports []published
 	led   [2]reach.Region
 

@@ -47,7 +47,7 @@ func (x *comparison) by(i int, within reach.Region, say func(*reach.Outcome) ([]
 	return out
 }
 
-// otherwise tells of packets of which one thing is said under the one policy and
+// otherwise reports packets of which one thing is said under the one policy and
 // another under the other.
 func (x *comparison) otherwise(within reach.Region, ways bool, say func(*reach.Outcome) ([]string, bool), kind Kind) error {
 	old, next := x.by(0, within, say, ways), x.by(1, within, say, ways)
@@ -98,7 +98,7 @@ func described(kind Kind, k keyed, way bool) []string {
 	return []string{"not rewritten"}
 }
 
-// effects tells of what else is done with packets of one verdict.
+// effects reports what else is done with packets of one verdict.
 func (x *comparison) effects(within reach.Region) error {
 	const untracked = "not tracked"
 	change := func(tracking bool) func(o *reach.Outcome) ([]string, bool) {
@@ -143,7 +143,7 @@ func (x *comparison) effects(within reach.Region) error {
 	return nil
 }
 
-// limits tells of packets whose verdict differs only when limits are reached: of
+// limits reports packets whose verdict differs only when limits are reached: of
 // all that differ without those that always do.
 func (x *comparison) limits(different, always, unlimited reach.Region) error {
 	rest := x.u.And(x.u.Minus(x.u.Whatever(different), x.u.Whatever(always)), unlimited)
@@ -191,7 +191,7 @@ func (x *comparison) limits(different, always, unlimited reach.Region) error {
 	return nil
 }
 
-// over tells of packets of the same limits of which only those over a limit are
+// over reports packets of the same limits of which only those over a limit are
 // treated otherwise.
 func (x *comparison) over(r, different, unlimited reach.Region, texts []string) error {
 	over := x.u.And(x.u.Minus(x.u.Whatever(r), unlimited), different)
@@ -232,7 +232,7 @@ func (x *comparison) limitTexts(texts []string) []string {
 	return out
 }
 
-// unspoken tells of packets that no other host sends, where they alone are treated
+// unspoken reports packets that no other host sends, where they alone are treated
 // otherwise: else what is said of the others goes for them too. The kernel drops
 // most of them before any rule.
 func (x *comparison) unspoken(r reach.Region) {
@@ -265,7 +265,7 @@ func (x *comparison) unspoken(r reach.Region) {
 	}
 }
 
-// thenBan is what a rule says of banning, which is no part of what it does to a packet.
+// thenBan is what a rule says of banning, which is not part of what it does to a packet.
 var thenBan = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` then ban \S+( widen)?`) })
 
 // limitBans are the limits whose bans differ, of rules that both policies have.

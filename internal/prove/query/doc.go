@@ -9,7 +9,7 @@
 //	          country, "not X", "X except Y", a few of these together, or
 //	          how many addresses of how many ranges
 //	class     packets that differ in nothing that any rule asks, or in nothing
-//	          that changes what becomes of them; each has a witness, one packet
+//	          that changes what happens to them; each has a witness, one packet
 //	          of it
 //	change    packets that two policies treat differently, and how
 //

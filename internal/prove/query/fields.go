@@ -246,7 +246,7 @@ func (w *wording) owner(list []program.NumberRange) string {
 	const nobody = uint64(1) << 32 // what stands for a packet without a local socket
 	user := func(n uint64) string {
 		for _, p := range w.policies {
-			// Of several ways to write a user the last by letters, which is no number.
+			// Of several ways to write a user the last by letters, which is not a number.
 			for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.Users))) {
 				if uint64(p.Users[name]) == n {
 					return name

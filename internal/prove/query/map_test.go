@@ -171,7 +171,7 @@ nat: ['redirect tcp/8443 in wan to 10.20.0.5:443']
 	}
 }
 
-// What another tool leads on is reached by who may be led there.
+// What another tool leads on is reached by whoever may be led there.
 func TestMapOfPublished(t *testing.T) {
 	a := singles(netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("192.0.2.7"))
 	for rule, want := range map[string]string{
@@ -278,7 +278,7 @@ func TestMapAgainstReference(t *testing.T) {
 	}
 }
 
-// stateByReference is what becomes of what words ask for, from one address, in by the interface
+// stateByReference is what happens to what words ask for, from one address, in by the interface
 // that leads to it.
 func stateByReference(r *resolve.Resolved, source netip.Addr, w Words) State {
 	passing, stopped := 0, 0
@@ -311,7 +311,7 @@ func stateByReference(r *resolve.Resolved, source netip.Addr, w Words) State {
 	return Partly
 }
 
-// begun are the packets that begin what words ask for, but for their interface.
+// begun are the packets that begin what words ask for, except for their interface.
 func begun(source netip.Addr, w Words) (out []packet.Packet) {
 	add := func(protocol uint8, ports ...uint16) {
 		ends := []string{"198.51.100.1", "10.20.0.1", "2001:db8::1"}

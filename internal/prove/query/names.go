@@ -111,7 +111,7 @@ func (n *Names) remember(text string, s addrset.Set) {
 	n.known = append(n.known, newKnown(text, s))
 }
 
-// ownAddresses is the host's own addresses, as far as the facts know them, but
+// ownAddresses is the host's own addresses, as far as the facts know them, except
 // for those of loopback.
 func ownAddresses(r *resolve.Resolved) addrset.Set {
 	own, _ := r.Facts.Addresses()

@@ -22,7 +22,7 @@ type Compiled struct {
 	Stop    <-chan struct{} // ends what is proved, by reach.ErrStopped, when it is closed; nil: nothing does
 }
 
-// Answer is what becomes of packets of one class.
+// Answer is what happens to packets of one class.
 type Answer struct {
 	Verdict string `json:"verdict"` // allowed, dropped, rejected
 	Traffic
@@ -31,7 +31,7 @@ type Answer struct {
 	Also []Decider `json:"also-by,omitempty"`
 }
 
-// Query gives what becomes of all packets that fit the words, as few classes
+// Query gives what happens to all packets that fit the words, as few classes
 // that are exact. Verdicts, where there are any, are those that are asked for. The error
 // is reach.ErrTooLarge where there are too many kinds of packets.
 func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, error) {
@@ -127,7 +127,7 @@ type querying struct {
 	out      []Answer
 }
 
-// answers says what becomes of some packets, told from all. Edit, where there is
+// answers says what happens to some packets, told from all. Edit, where there is
 // one, says more of a class; false leaves it out.
 func (q *querying) answers(outcomes []reach.Outcome, asked, all reach.Region, edit func(*class) bool) error {
 	u := q.u
@@ -215,7 +215,7 @@ type group struct {
 	region  reach.Region
 }
 
-// decided parts packets of a way by verdict and by who decided, in the order of
+// decided parts packets of a way by verdict and by whoever decided, in the order of
 // the program.
 func decided(u *reach.Universe, c Compiled, way reach.Way, outcomes []reach.Outcome, asked reach.Region) []group {
 	type key struct {

@@ -286,7 +286,7 @@ func TestDiffAgainstReference(t *testing.T) {
 var verdictOf = map[policy.Action]program.Verdict{policy.Allow: program.Accept, policy.Drop: program.Drop, policy.Reject: program.Reject}
 
 // settled says that the packet is of a flow of a banned address: apply deletes
-// these, so there are none, and nobody asks what becomes of their packets.
+// these, so there are none, and nobody asks what happens to their packets.
 func settled(p packet.Packet, path reference.Path) bool {
 	return (p.State == packet.Established || p.State == packet.Related) && path.Stage == "ban"
 }

@@ -16,7 +16,7 @@ type lead struct {
 	by []string
 }
 
-// leadings are the networks that interfaces are in or routes lead to, but for default routes;
+// leadings are the networks that interfaces are in or routes lead to, except for default routes;
 // the smallest first, which hold before those around them.
 func leadings(facts host.Facts) (out []lead) {
 	by := map[netip.Prefix][]string{}

@@ -15,7 +15,7 @@ import (
 const everyProtocol = "any protocol"
 
 // services says which services packets are of, each in the words of a rule, and
-// takes away the families that they cannot be of.
+// removes the families that they cannot be of.
 func (w *wording) services(c reach.Class, families *[2]bool) []string {
 	protocols, told := c.Values(program.Protocol)
 	if !told {

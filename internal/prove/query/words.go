@@ -20,7 +20,7 @@ import (
 type Words struct {
 	Service, From, To string
 	In, Out           string // zones
-	Hook              string // input, forward or output; "" is every section of the policy, and what is open for want of one
+	Hook              string // input, forward or output; "" is every section of the policy, and what is open for lack of one
 	States            []packet.State
 	// Called is what the caller calls service, from, to, in, out and hook, for what is
 	// said of the words; one that is not there is called so.

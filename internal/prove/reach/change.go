@@ -10,7 +10,7 @@ import (
 	"sluice/internal/program"
 )
 
-// change is what has become of a packet since it came: rewriting and tracking.
+// change is what has happened to a packet since it came: rewriting and tracking.
 // The zero value is nothing.
 type change struct {
 	untracked           bool

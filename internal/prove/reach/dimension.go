@@ -152,7 +152,7 @@ func (d *dimension) ofNames(want []string) []bool {
 	return in
 }
 
-// ofName is the class of one name, which is no pattern.
+// ofName is the class of one name, which is not a pattern.
 func (d *dimension) ofName(n string) int {
 	best := len(d.names) - 1
 	for c, pattern := range d.names[:best] {

@@ -16,6 +16,6 @@
 // (the atomic predicates of H. Yang and S. Lam, "Real-Time Verification of Network
 // Properties Using Atomic Predicates", 2013), so that the classes are few however
 // many ranges a set has, and sets of classes are decision diagrams (package
-// bdd). The walk is the same, with sets of packets in the place of one; what
+// bdd). The walk is the same, with sets of packets in place of one; what
 // it gives holds for every packet of a class.
 package reach

@@ -22,7 +22,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s %s: %s against %s", d.Way, Describe(d.Witness), d.A, d.B)
 }
 
-// String is what becomes of packets, on one line.
+// String is what happens to packets, on one line.
 func (o Outcome) String() string {
 	text := string(o.Verdict)
 	if o.Chain != "" {

@@ -19,7 +19,7 @@ const (
 	Out     = packet.Out
 )
 
-// Result is what becomes of one packet.
+// Result is what happens to one packet.
 type Result struct {
 	Verdict program.Verdict // Accept, Drop or Reject
 	Rule    *program.Rule   // that decided; nil where a hook's default did, or nobody objected

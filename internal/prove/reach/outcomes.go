@@ -8,7 +8,7 @@ import (
 	"sluice/internal/program"
 )
 
-// Outcome is what becomes of some packets.
+// Outcome is what happens to some packets.
 type Outcome struct {
 	Verdict program.Verdict  // Accept, Drop or Reject
 	Rule    *program.Rule    // that decided; nil where a hook's default did, or nobody objected
@@ -39,7 +39,7 @@ func (u *Universe) OutcomesOf(p *program.Program, way Way, of Region) []Outcome 
 	return newExecution(u, p, way, true).run(of)
 }
 
-// treated is Outcomes, which tells no packets apart by who decided.
+// treated is Outcomes, which tells no packets apart by whoever decided.
 func (u *Universe) treated(p *program.Program, way Way) []Outcome {
 	key := treatedKey{p, way}
 	out, known := u.treatment[key]
@@ -124,7 +124,7 @@ type execution struct {
 	u        *Universe
 	program  *program.Program
 	way      Way
-	deciders bool // tell packets apart by who decided
+	deciders bool // tell packets apart by whoever decided
 	hook     program.Hook
 	raw      bool
 
@@ -452,7 +452,7 @@ func (x *execution) changed(b branch, edit func(*change)) branch {
 	return b
 }
 
-// end notes what became of packets.
+// end notes what happened to packets.
 func (x *execution) end(b branch, v program.Verdict, by decider) {
 	if b.region == bdd.None {
 		return

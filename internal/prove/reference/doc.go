@@ -6,13 +6,13 @@
 //
 // Three questions:
 //
-//   - [Judge]: what becomes of a packet at one hook.
+//   - [Judge]: what happens to a packet at one hook.
 //   - [Explain]: its whole way, with every stage that it passes: tracking,
 //     rewriting, routing, the section that decides, rewriting again.
 //   - [Flows]: the same of packet after packet, with a small model of connection
 //     tracking that says which of them are new, established, related, invalid.
 //
-// Limits of rates and of connections count as not reached, but for [Flows], which
+// Limits of rates and of connections count as not reached, except for [Flows], which
 // takes the burst of a rate that is not by source for all that it gives. Fragments are no
 // case of their own: wherever Sluice asks for more than addresses, connection
 // tracking is in use, and the kernel puts a packet together from its fragments

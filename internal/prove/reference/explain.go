@@ -10,7 +10,7 @@ import (
 	"sluice/internal/system/host"
 )
 
-// Path is what becomes of a packet, and on which way.
+// Path is what happens to a packet, and on which way.
 type Path struct {
 	Hook    policy.Hook   // of the section that decides
 	Verdict policy.Action // Allow, Drop or Reject
@@ -34,7 +34,7 @@ type Path struct {
 	// which nobody can know before: its own bypasses tracking, or, as [Flows] alone
 	// says, another flow has its answers.
 	Crowded bool
-	// Answer is what becomes of the reset that a rejected packet of no connection
+	// Answer is what happens to the reset that a rejected packet of no connection
 	// gets, which output decides as any other; [Flows] alone follows it.
 	Answer  *Path
 	OverBan OverBan
@@ -55,7 +55,7 @@ type Step struct {
 
 // Membership is what a set was asked, and what it answered.
 type Membership struct {
-	Set     string // its name in the policy; "" for addresses that stand in the line itself, told where they hold it
+	Set     string // its name in the policy; "" for addresses that are in the line itself, told where they hold it
 	Address netip.Addr
 	In      bool
 	Element addrset.Range // that holds the address; zero where In is false

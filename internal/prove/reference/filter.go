@@ -104,7 +104,7 @@ func (w *walk) ban() {
 }
 
 // banned finds the entry of ban that holds an address, and why the address is
-// not banned all the same.
+// not banned anyway.
 func (w *walk) banned(a netip.Addr) (found *policy.WhoItem, text, spared string) {
 	found = w.listed(w.Policy.Ban, a)
 	if found == nil {
@@ -340,7 +340,7 @@ func (f *Flows) spends(rule *policy.Rule) bool {
 }
 
 // mirrored says whether the packet is what answers a packet that the rule is
-// about, and what becomes of it. A rule without ports has no mirror, since
+// about, and what happens to it. A rule without ports has no mirror, since
 // nothing tells its answers from other traffic; what opens a connection is no
 // answer; who is refused gets no answer either, whatever the refusal.
 func (w *walk) mirrored(rule *policy.Rule) (policy.Action, bool) {

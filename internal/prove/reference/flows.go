@@ -18,7 +18,7 @@ import (
 // packet that no hook dropped. It does not model what a test cannot send by
 // accident: time-outs, a full table, wrong checksums, helpers, the chunks of SCTP,
 // and the choice of another port where two rewritten flows would look alike. Where
-// a TCP packet says where it stands in its connection, sequence numbers count too.
+// a TCP packet says where it is in its connection, sequence numbers count too.
 type Flows struct {
 	// Resumes says that connections are taken up midway, as the kernel does
 	// unless net.netfilter.nf_conntrack_tcp_loose is 0.
@@ -42,7 +42,7 @@ func NewFlows(r *resolve.Resolved) *Flows {
 // Len is how many flows are known.
 func (f *Flows) Len() int { return len(f.known) / 2 }
 
-// Packet says what becomes of the next packet, whose state it decides itself,
+// Packet says what happens to the next packet, whose state it decides itself,
 // and remembers what the kernel would. What a packet over loopback is, its way
 // out has said: give it once, as it is sent.
 func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
@@ -340,7 +340,7 @@ func (n *flow) ignore(p *packet.Packet, reply bool) {
 }
 
 // rewriteDestination leads a packet of the flow where its first one was led, or
-// back to who began it.
+// back to whoever began it.
 func (n *flow) rewriteDestination(w *walk) {
 	p := &w.packet
 	var to netip.Addr

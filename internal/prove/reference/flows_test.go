@@ -18,7 +18,7 @@ const (
 	fRA = packet.RST | packet.ACK
 )
 
-// sent is a packet of a sequence and what is to become of it.
+// sent is a packet of a sequence and what is to happen to it.
 type sent struct {
 	p     packet.Packet
 	way   packet.Way

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/language/resolve"
 )
 
-// Answer is what becomes of a packet at one hook.
+// Answer is what happens to a packet at one hook.
 type Answer struct {
 	Action policy.Action // Allow, Drop or Reject
 	// Why is the text of the line that decided, or why nothing that is written

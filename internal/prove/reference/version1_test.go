@@ -21,7 +21,7 @@ import (
 
 // TestVersion1 holds the language to its promise: a policy of version 1 means tomorrow what it
 // means today. Each file of testdata/version1 is a policy, an interface of the host's inside, and
-// what was recorded of some packets. What is there is never recorded anew for another meaning:
+// what was recorded of some packets. What is there is never recorded again for another meaning:
 // that needs a version 2. A new word gets a line in words.txtar.
 func TestVersion1(t *testing.T) {
 	files, err := filepath.Glob("testdata/version1/*.txtar")

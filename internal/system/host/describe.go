@@ -22,7 +22,7 @@ import (
 // session of who asks, nil where it is none.
 //
 // It fails when the interfaces cannot be read, without which nothing can be
-// said. What else cannot be read, for want of rights or of a program, is named
+// said. What else cannot be read, for lack of rights or of a program, is named
 // in Facts.Unread.
 func Describe(ctx context.Context, own *SSHClient) (Facts, error) {
 	f := Facts{Known: true}
@@ -141,7 +141,7 @@ func Memory(what string) (uint64, error) {
 	return 0, err
 }
 
-// readForwarding reads what becomes of packets to addresses that the host has not. IPv4
+// readForwarding reads what happens to packets to addresses that the host has not. IPv4
 // asks the device that a packet comes in by. IPv6 forwards by a device where all do, or
 // since Linux 6.17 where it is forced to.
 func (f *Facts) readForwarding(net fs.FS) {

@@ -62,7 +62,7 @@ func TestWatchFiles(t *testing.T) {
 		do(os.Rename(at("etc/next"), at("etc/resolv.conf")))
 	})
 	noticed("what it leads to now", func() { write("run/other.conf", "5") })
-	noticed("a file in the place of the link", func() { write("etc/next", "6"); do(os.Rename(at("etc/next"), at("etc/resolv.conf"))) })
+	noticed("a file in place of the link", func() { write("etc/next", "6"); do(os.Rename(at("etc/next"), at("etc/resolv.conf"))) })
 	noticed("a file in a folder that comes late", func() {
 		do(os.MkdirAll(at("etc/netns/a"), 0o700))
 		write("etc/netns/a/resolv.conf", "7")

@@ -151,7 +151,7 @@ func (f Facts) noRoute(t Trip) Way {
 
 // guess is the way by addresses and default routes alone.
 func (f Facts) guess(t Trip) Way {
-	const older = "the facts hold no routes: write them anew with sluice facts --json"
+	const older = "the facts hold no routes: write them again with sluice facts --json"
 	best, name := -1, ""
 	for _, i := range f.Interfaces {
 		for _, p := range i.Addresses {

@@ -264,7 +264,7 @@ func (r RoutingRule) String() string {
 		b.WriteString(" " + r.Action)
 	}
 	if r.SuppressLength != nil {
-		add(true, "but for prefixes up to /%d", *r.SuppressLength)
+		add(true, "except for prefixes up to /%d", *r.SuppressLength)
 	}
 	return b.String()
 }

@@ -46,7 +46,7 @@ func (f *Facts) Addresses() (own, broadcasts addrset.Set) {
 	return mine.Set(), heard.Set()
 }
 
-// Devices is the interfaces that on accepts but for loopback, sorted.
+// Devices is the interfaces that on accepts except for loopback, sorted.
 func (f *Facts) Devices(on func(name string) bool) []string {
 	var out []string
 	for _, i := range f.Interfaces {

@@ -7,7 +7,7 @@
 // The words:
 //
 //   - A [Watch] samples every interval until it is stopped. It reads counters alone
-//     and changes nothing but for one BPF program, which goes with it.
+//     and changes nothing except for one BPF program, which goes with it.
 //   - A [Space] is one network namespace that is watched.
 //   - A [Course] is one counter or level over time: a value a sample.
 //   - Time is in seconds since Options.From, which load shares, so that one moment

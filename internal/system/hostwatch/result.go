@@ -153,7 +153,7 @@ func (r *Result) processors(samples []sample) {
 	for i := range samples[0].processors {
 		var softirq, busy []float64
 		for at := 1; at < len(samples); at++ {
-			if i >= len(samples[at].processors) { // taken away meanwhile
+			if i >= len(samples[at].processors) { // removed meanwhile
 				softirq, busy = append(softirq, 0), append(busy, 0)
 				continue
 			}

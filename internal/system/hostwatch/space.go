@@ -114,7 +114,7 @@ func (s *space) sampleTable(now *spaceSample) error {
 	}
 	table, err := s.table.Read()
 	if err == nil {
-		now.table = table // without it the counters would seem to begin anew
+		now.table = table // without it the counters would seem to start again
 	}
 	return err
 }

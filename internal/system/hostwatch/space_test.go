@@ -7,7 +7,7 @@ import (
 )
 
 // TestCountersThatFail: counters that cannot be read any more stay what they were, as
-// otherwise they would seem to have begun anew, with 4,294,967,289 packets.
+// otherwise they would seem to have started again, with 4,294,967,289 packets.
 func TestCountersThatFail(t *testing.T) {
 	host := testnet.New(t).Namespace("host")
 	host.Nft("add table inet t { chain c { type filter hook input priority 0; ct state new accept; }; }")

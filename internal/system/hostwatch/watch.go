@@ -144,7 +144,7 @@ func (w *Watch) sample() sample {
 	if w.drops != nil {
 		if s.drops, err = w.drops.Read(); err != nil {
 			w.warn("packets dropped by kernel function are not shown: %v", err)
-			s.drops = w.lastDrops // without it the counts would seem to begin anew
+			s.drops = w.lastDrops // without it the counts would seem to start again
 		}
 		w.lastDrops = s.drops
 	}

@@ -1595,7 +1595,7 @@ export interface components {
             /** @description unanswered, assured, source-nat, destination-nat, offloaded */
             status: string[];
         };
-        /** @description The entries to report events of, as in EntryChoice, and until when. Without an end it needs application/x-ndjson. */
+        /** @description The entries to report events of, as in EntryChoice, and how long. Without an end it needs application/x-ndjson. */
         EntryWatch: {
             /** @description an address, a prefix or a range */
             source?: string;
@@ -1618,7 +1618,7 @@ export interface components {
             /** @description it ends after this time; 0 is never */
             seconds?: number;
         };
-        /** @description What became of an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone. */
+        /** @description What happened to an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone. */
         WatchedEntry: {
             /**
              * Format: date-time

@@ -1957,7 +1957,7 @@ export interface components {
             event: string;
             kind: string;
             subject: string;
-            /** @description not for who sees some hosts alone, unless it is of one of those */
+            /** @description not for whoever sees some hosts alone, unless it is of one of those */
             text: string;
             /** Format: date-time */
             since: string;

@@ -1,4 +1,4 @@
-// A question that is asked anew at intervals while the page is seen, with the age of its answer.
+// A question that is asked again at intervals while the page is seen, with the age of its answer.
 
 import { Failed } from '../api/client';
 
@@ -27,7 +27,7 @@ export class Asked<T> {
       }, seconds * 1000);
   }
 
-  /** Asks anew; the latest question wins. */
+  /** Asks again; the latest question wins. */
   async again(): Promise<void> {
     clearTimeout(this.#heals);
     this.#now.abort();
@@ -49,7 +49,7 @@ export class Asked<T> {
     }
   }
 
-  /** Asks anew in a moment: what many events change is asked once. */
+  /** Asks again in a moment: what many events change is asked once. */
   soon() {
     this.#soon ??= setTimeout(() => {
       this.#soon = undefined;
@@ -65,7 +65,7 @@ export class Asked<T> {
   }
 }
 
-/** An Asked of a component, which ends with it and begins anew when what ask reads of the state changes. */
+/** An Asked of a component, which ends with it and starts again when what ask reads of the state changes. */
 export function asked<T>(
   ask: () => (signal: AbortSignal) => Promise<T>,
   seconds = 0,

@@ -65,7 +65,7 @@ class Draft {
     return [...known, ...fresh.map((name) => ({ name, text: '' }))];
   });
 
-  /** Reads what runs, anew; a draft of this tab stays. */
+  /** Reads what runs, again; a draft of this tab stays. */
   async load(): Promise<void> {
     try {
       this.base = session.current?.mode === 'fleet' ? await ofFleet() : await ofHost();

@@ -38,7 +38,7 @@ class Hosts {
     const meanwhile = (this.#meanwhile = []);
     try {
       const got = await data(fleet.GET('/api/v1/hosts'));
-      if (meanwhile !== this.#meanwhile) return; // asked anew since
+      if (meanwhile !== this.#meanwhile) return; // asked again since
       this.#of = new Map(got.hosts.map((h) => [h.host, h]));
       this.all = got.hosts;
       this.database = got.database ?? '';

@@ -40,14 +40,14 @@ function words(node: unknown): string[] {
   return isScalar(node) && node.value !== null ? [String(node.value)] : [];
 }
 
-/** Which countries the set names, in capital letters; undefined where it is no set of countries or continents. */
+/** Which countries the set names, in capital letters; undefined where it is not a set of countries or continents. */
 export function countriesOf(text: string, set: string): string[] | undefined {
   const node = at(root(text), 'sets', set);
   if (!pair(node, 'countries') && !pair(node, 'continents')) return undefined;
   return words(at(node, 'countries')).map((c) => c.toUpperCase());
 }
 
-/** The sets that a set unites; none where it is no union. */
+/** The sets that a set unites; none where it is not a union. */
 export function unionOf(text: string, set: string): string[] {
   return words(at(root(text), 'sets', set, 'union'));
 }
@@ -120,7 +120,7 @@ function quoted(rule: string): string {
   return plain ? line! : `'${line!.replaceAll("'", "''")}'`;
 }
 
-/** The text with a rule in a section: before the rule that stands in the line, counted from 1, or else behind the last one. */
+/** The text with a rule in a section: before the rule that is in the line, counted from 1, or else behind the last one. */
 export function addRule(text: string, section: Section, rule: string, line = 0): string | undefined {
   const map = root(text);
   const whole = pair(map, section);

@@ -7,7 +7,7 @@ class Route {
 
   constructor() {
     addEventListener('popstate', () => this.#read());
-    // Links within the page do not load it anew.
+    // Links within the page do not load it again.
     document.addEventListener('click', (event) => {
       const link = (event.target as Element | null)?.closest?.('a');
       if (!link || event.defaultPrevented || event.button !== 0) return;

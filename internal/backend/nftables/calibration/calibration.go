@@ -33,7 +33,7 @@ type Calibration struct {
 	Took     float64      `json:"seconds"`
 	Version  string       `json:"version"` // of sluice
 	Machine  host.Machine `json:"machine"`
-	// Warnings say why it should not be trusted as it is; it was stored all the same.
+	// Warnings say why it should not be trusted as it is; it was stored anyway.
 	Warnings []string           `json:"warnings,omitempty"`
 	Costs    nftables.CostModel `json:"costs"`
 	// Spread is between what bounds each constant lies with a probability of 95 %, by
@@ -86,8 +86,8 @@ func (c *Calibration) Day() string { return c.Measured.Format(time.DateOnly) }
 // mostBytes bounds the file.
 const mostBytes = 1 << 20
 
-// Load reads the calibration of a state directory; nil where there is none. What is
-// no calibration is an error of Parse; what is no regular file, one of regular.Unfit.
+// Load reads the calibration of a state directory; nil where there is none. What is not
+// a calibration is an error of Parse; what is not a regular file, one of regular.Unfit.
 func Load(stateDir string) (*Calibration, error) {
 	file := File(stateDir)
 	data, err := regular.Read(file, mostBytes)

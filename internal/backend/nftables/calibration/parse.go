@@ -186,7 +186,7 @@ func values(data []byte) (map[string]int64, *badValue) {
 	return out, nil
 }
 
-// inOrder are names as they stand in the text.
+// inOrder are names as they are in the text.
 func inOrder(at map[string]int64) []string {
 	return slices.SortedFunc(maps.Keys(at), func(a, b string) int { return cmp.Compare(at[a], at[b]) })
 }

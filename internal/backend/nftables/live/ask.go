@@ -18,7 +18,7 @@ import (
 
 // patience is how long the second packet may take: it is there at once unless the machine
 // stands still, or has so much to do that its queue of packets runs over. Then it is sent
-// anew, and so is a first one that was lost.
+// again, and so is a first one that was lost.
 const (
 	patience = 20 * time.Second
 	again    = 50 * time.Millisecond
@@ -30,7 +30,7 @@ const (
 const quiet = 300 * time.Millisecond
 
 // Ask sends a packet into a copy of the calling thread's network namespace and says what
-// becomes of it. The namespace itself is read and left as it is. The error is
+// happens to it. The namespace itself is read and left as it is. The error is
 // trace.ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
 // make namespaces. The names of Sluice's own tables are given, first the one with rules.
 func Ask(ctx context.Context, q trace.Question, own ...string) (*trace.Result, error) {

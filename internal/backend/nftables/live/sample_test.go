@@ -146,7 +146,7 @@ func TestSampleNamesRules(t *testing.T) {
 			t.Errorf("port %d: the packet is %+v", c.port, p)
 		}
 	}
-	// A rule that comes meanwhile has its text too, as soon as the rules were read anew.
+	// A rule that comes meanwhile has its text too, as soon as the rules were read again.
 	for try := 0; ; try++ {
 		l.host.Nft(fmt.Sprintf("insert rule inet other filter_in udp dport 1012 ip ttl != %d drop", try))
 		send(l.client, own, 1012)

@@ -208,7 +208,7 @@ func (j *journey) way() {
 	}
 }
 
-// judge says what became of the packet.
+// judge says what happened to the packet.
 func (j *journey) judge() {
 	arrived := j.passed["input"+lastChain]
 	leaves := j.passed["postrouting"+lastChain] && j.Packet.Out != "lo"

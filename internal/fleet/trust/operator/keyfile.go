@@ -27,7 +27,7 @@ var work = 18
 // ErrPassphrase is why a key file was not opened.
 var ErrPassphrase = errors.New("the passphrase is wrong")
 
-// Passphrase says the passphrase of a key file, which is named for who asks people.
+// Passphrase says the passphrase of a key file, which is named for whoever asks people.
 type Passphrase func(file string) (string, error)
 
 // writeKey writes a key to a new file, encrypted unless the passphrase is "".

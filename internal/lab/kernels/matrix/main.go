@@ -46,7 +46,7 @@ type Options struct {
 
 // Run does what the options ask. There is a report where something was measured, also
 // with an error: *kernels.ExitError where a test or the command failed, [ErrDiffers],
-// [ErrDearer].
+// [ErrCostlier].
 func Run(ctx context.Context, o Options) (*figures.Report, error) {
 	_ = os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // no part of a user's
 	if err := o.complete(); err != nil {

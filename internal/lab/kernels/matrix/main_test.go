@@ -54,7 +54,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// A run that is dearer than the record says which packet, and what measures it anew.
+// A run that is costlier than the record says which packet, and what measures it again.
 func TestHold(t *testing.T) {
 	of := func(kernel string, adds float64) *kernelbench.Record {
 		cost := func(of float64) kernelbench.Cost { return kernelbench.Cost{Low: of, Median: of, High: of} }
@@ -64,13 +64,13 @@ func TestHold(t *testing.T) {
 		}}}
 	}
 	var out bytes.Buffer
-	if err := hold(&out, of("6.12.1", 2000), of("6.12.1", 2089)); err != nil || !strings.Contains(out.String(), "1 kinds of packets are no dearer than on 2026-11-23") {
+	if err := hold(&out, of("6.12.1", 2000), of("6.12.1", 2089)); err != nil || !strings.Contains(out.String(), "1 kinds of packets are no costlier than on 2026-11-23") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	out.Reset()
 	err := hold(&out, of("6.12.1", 2000), of("6.12.2", 2091))
-	if !errors.Is(err, ErrDearer) || !strings.Contains(err.Error(), `"make figures"`) || !strings.Contains(err.Error(), "the record is of 6.12.1, this kernel is 6.12.2") ||
-		!strings.Contains(out.String(), "dearer: gateway: IPv4, established: Sluice adds 2091 instructions, the record has 2000 and tolerates 90 more") {
+	if !errors.Is(err, ErrCostlier) || !strings.Contains(err.Error(), `"make figures"`) || !strings.Contains(err.Error(), "the record is of 6.12.1, this kernel is 6.12.2") ||
+		!strings.Contains(out.String(), "costlier: gateway: IPv4, established: Sluice adds 2091 instructions, the record has 2000 and tolerates 90 more") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 }

@@ -137,8 +137,8 @@ func agree(w io.Writer, first, second *figures.Report) error {
 	return nil
 }
 
-// ErrDearer says that packets pay more than the record has.
-var ErrDearer = errors.New("packets have become dearer")
+// ErrCostlier says that packets pay more than the record has.
+var ErrCostlier = errors.New("packets have become costlier")
 
 // keep writes the record of a run, or holds the run to one.
 func (l *lab) keep(r *figures.Report) error {
@@ -158,22 +158,22 @@ func (l *lab) keep(r *figures.Report) error {
 	return hold(l.Out, record, run)
 }
 
-// hold says which packets have become dearer, and how to have that on record.
+// hold says which packets have become costlier, and how to have that on record.
 func hold(w io.Writer, record, run *kernelbench.Record) error {
-	dearer, strangers := record.Hold(run)
-	for _, d := range dearer {
-		fmt.Fprintln(w, "dearer:", d)
+	costlier, strangers := record.Hold(run)
+	for _, d := range costlier {
+		fmt.Fprintln(w, "costlier:", d)
 	}
 	for _, s := range strangers {
 		fmt.Fprintln(w, "on one side alone:", s)
 	}
-	if len(dearer)+len(strangers) == 0 {
-		fmt.Fprintf(w, "%d kinds of packets are no dearer than on %s\n", len(run.Packets), record.Date)
+	if len(costlier)+len(strangers) == 0 {
+		fmt.Fprintf(w, "%d kinds of packets are no costlier than on %s\n", len(run.Packets), record.Date)
 		return nil
 	}
-	text := fmt.Sprintf("%d of %d, and %d are on one side alone", len(dearer), len(run.Packets), len(strangers))
+	text := fmt.Sprintf("%d of %d, and %d are on one side alone", len(costlier), len(run.Packets), len(strangers))
 	if record.Kernel != run.Kernel {
 		text += fmt.Sprintf("; the record is of %s, this kernel is %s", record.Kernel, run.Kernel)
 	}
-	return fmt.Errorf("%w: %s\nhint: where that is meant, \"make figures\" measures the record and its tables anew", ErrDearer, text)
+	return fmt.Errorf("%w: %s\nhint: where that is meant, \"make figures\" measures the record and its tables again", ErrCostlier, text)
 }

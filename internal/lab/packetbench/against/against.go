@@ -189,13 +189,13 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 	}
 	switch e := ours.Estimate; {
 	case e.High <= 0:
-		f.Note = "sluice takes away"
+		f.Note = "sluice below zero"
 		return f
 	case e.Low <= 0:
 		f.Note = "too little"
 		return f
 	case peer.Estimate.High <= 0:
-		f.Note = "takes away"
+		f.Note = "below zero"
 		return f
 	case peer.Estimate.Low <= 0:
 		f.Note = "next to none"
@@ -209,7 +209,7 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 func (s *Sides) words(measured *figures.Section) []string {
 	text := []string{"Each has the meaning of the policy, and gave every packet the verdict that the policy has for it, or it says otherwise. " +
 		"Of what is added there is no ratio where sluice adds too little to divide by, or the other next to nothing; " +
-		"who drops a packet early takes away from what it costs without rules."}
+		"rules that drop a packet early can cost less than none."}
 	for _, p := range s.chosen {
 		if !subject(measured, p.Name) {
 			continue

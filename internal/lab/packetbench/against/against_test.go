@@ -29,9 +29,9 @@ func TestRatio(t *testing.T) {
 		median     float64
 	}{
 		{"three times", figure(300, 330, 360), figure(100, 110, 120), "", 3},
-		{"sluice drops early", figure(300, 330, 360), figure(-20, -15, -10), "sluice takes away", 0},
+		{"sluice drops early", figure(300, 330, 360), figure(-20, -15, -10), "sluice below zero", 0},
 		{"sluice adds nothing", figure(300, 330, 360), figure(-20, 5, 20), "too little", 0},
-		{"the other drops early", figure(-20, -15, -10), figure(100, 110, 120), "takes away", 0},
+		{"the other drops early", figure(-20, -15, -10), figure(100, 110, 120), "below zero", 0},
 		{"the other adds nothing", figure(-20, 5, 20), figure(100, 110, 120), "next to none", 0},
 		{"the other means something else", figures.Figure{Note: "otherwise"}, figure(100, 110, 120), "otherwise", 0},
 	} {
@@ -42,7 +42,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// The ratios stand before what they are made of, and are not said twice.
+// The ratios are before what they are made of, and are not said twice.
 func TestTell(t *testing.T) {
 	s := &Sides{chosen: []peers.Peer{{Name: "peer", About: "rules by hand"}, {Name: "absent"}}, took: map[string]time.Duration{"peer": time.Second}, missing: []string{"other is left out: no program"}}
 	measured := figures.Section{Name: "packet"}

@@ -145,7 +145,7 @@ func (s *series) apply(ctx context.Context, n *testnet.Namespace, file string, r
 }
 
 // ipsets is what the kernel says that the ipsets of a namespace take: not all of it
-// is charged to who loads them (GFP_ATOMIC in
+// is charged to whoever loads them (GFP_ATOMIC in
 // net/netfilter/ipset/ip_set_hash_gen.h).
 func ipsets(n *testnet.Namespace) (sum int64) {
 	text, err := n.Run("ipset", "list", "-terse")

@@ -181,7 +181,7 @@ func (s *series) leave(name string, n int, why string) {
 	}
 }
 
-// meaningOf reads a policy of ours, which says nothing of the host.
+// meaningOf reads a policy of ours, which says nothing about the host.
 func meaningOf(file string) (peers.Meaning, error) {
 	p, err := policy.Load(file)
 	if err != nil {

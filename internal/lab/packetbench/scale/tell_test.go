@@ -105,8 +105,8 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// Where Sluice itself would take too long, nothing more is measured, and nothing is
-// said of the others.
+// Where Sluice itself would take too long, nothing more is measured, and nothing is said
+// about the others.
 func TestOver(t *testing.T) {
 	s := two()
 	s.Steps = []int{100_000, 1_000_000}

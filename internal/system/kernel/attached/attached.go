@@ -62,7 +62,7 @@ func (t Thing) Opens() bool {
 }
 
 // List gives what there is, and an error for each part that could not be read; the
-// others are given all the same.
+// others are given anyway.
 func List() ([]Thing, []error) {
 	var l list
 	l.devices()

@@ -33,7 +33,7 @@ func passing(t *testing.T, kind ebpf.ProgramType, verdict int32) *ebpf.Program {
 }
 
 // Every kind of thing is really loaded; each is found with its place, is gone when it is
-// taken away, and is not seen from another network namespace.
+// removed, and is not seen from another network namespace.
 func TestList(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces)
 	net := testnet.New(t)

@@ -21,7 +21,7 @@ import (
 const begun = "SLUICE_CONFINED"
 
 // Process confines the whole process, every thread of it, for good. It begins the
-// program anew, with the same arguments and files: what is set for one thread holds
+// program again, with the same arguments and files: what is set for one thread holds
 // for all that an exec leads to. What this kernel or this process cannot do is left
 // out and comes back in words; an error says that something could be done and failed,
 // and the process should end.
@@ -62,12 +62,12 @@ func begin() error {
 	if !limited {
 		lacks = append(lacks, "landlock")
 	}
-	return fmt.Errorf("begin anew: %w", unix.Exec(self, os.Args, append(os.Environ(), begun+"="+strings.Join(lacks, ","))))
+	return fmt.Errorf("start again: %w", unix.Exec(self, os.Args, append(os.Environ(), begun+"="+strings.Join(lacks, ","))))
 }
 
 const self = "/proc/self/exe"
 
-// dropCapabilities is for a process that is root all the same: in a user namespace
+// dropCapabilities is for a process that is root anyway: in a user namespace
 // that maps nobody else, say. What the bounding set lacks no exec gives (capabilities(7)).
 func dropCapabilities() error {
 	for c := uintptr(0); ; c++ {

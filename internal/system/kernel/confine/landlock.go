@@ -14,7 +14,7 @@ import (
 // modes.
 var readable = []string{
 	"/etc", "/usr", "/lib", "/lib64", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/nscd",
-	self, // to begin anew
+	self, // to start again
 }
 
 // read is what may be done with it.

@@ -41,7 +41,7 @@ func adoptWithin(flows []Flow, room int) (made int, err error) {
 	}
 	defer conn.Close()
 	// An error that repeats the request would fill the socket's buffer; where the
-	// kernel is too old for this option, it is large enough all the same.
+	// kernel is too old for this option, it is large enough anyway.
 	_ = conn.SetOption(netlink.CapAcknowledge, true)
 	// No more at once than fit: how many of them are new is known behind them.
 	for len(flows) > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // Begun counts the connections that begin in one network namespace. The kernel keeps no such
-// counter (its "insert" is of entries that programs make), but it tells of each new entry
+// counter (its "insert" is of entries that programs make), but it reports each new entry
 // (NFNLGRP_CONNTRACK_NEW): here to a socket that has no room and that nobody waits at, so
 // that what it throws away is counted in the kernel (sk_drops). A connection costs the kernel
 // the making of one message, some microseconds, and this process nothing. Where more begin
@@ -42,7 +42,7 @@ const (
 	begunPause = 500 * time.Millisecond // at most
 )
 
-// ErrNoEvents says that the kernel tells of no new connections.
+// ErrNoEvents says that the kernel reports no new connections.
 var ErrNoEvents = errors.New("new connections are not counted: net.netfilter.nf_conntrack_events is 0")
 
 const groupNew = 1 // NFNLGRP_CONNTRACK_NEW, include/uapi/linux/netfilter/nfnetlink.h

@@ -12,7 +12,7 @@ import (
 const messageDelete = 2 // IPCTNL_MSG_CT_DELETE
 
 // Delete removes the entries that match accepts and says how many there were.
-// Their next packet starts anew, and is judged by the rules. An empty table is
+// Their next packet starts again, and is judged by the rules. An empty table is
 // not listed: the kernel walks the buckets of the whole machine for that, 10 ms
 // for a quarter of a million.
 func Delete(match func(Entry) bool) (deleted int, err error) {

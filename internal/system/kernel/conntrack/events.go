@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is what became of an entry.
+// Event is what happened to an entry.
 type Event int
 
-// What may become of it. An update is a new state, mark or status, and no packet alone.
+// What may happen to it. An update is a new state, mark or status, and no packet alone.
 const (
 	Made Event = iota
 	Updated
 	Destroyed
 )
 
-// Events are what becomes of entries, as the kernel tells it to a socket. What is not read in
+// Events are what happens to entries, as the kernel tells it to a socket. What is not read in
 // time the kernel throws away, and counts.
 type Events struct {
 	conn   *netlink.Conn

@@ -117,7 +117,7 @@ const eventText = "180100000001000600000000ba3b98aa0a0000004c0001802c00018014000
 	"080003000000000e080007000000004d300004802c000180050001000300000005000200000000000500030000000000060004000800000006000500" +
 	"080000001c0018800800010000000000080002000000000008000300000000000800080000000007"
 
-// FuzzParseEvents: whatever bytes come, it ends, and tells of no more events than messages.
+// FuzzParseEvents: whatever bytes come, it ends, and reports no more events than messages.
 func FuzzParseEvents(f *testing.F) {
 	whole, err := hex.DecodeString(eventText)
 	if err != nil {

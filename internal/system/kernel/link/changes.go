@@ -56,8 +56,8 @@ func (c *Changes) Close() {
 	c.sockets = nil
 }
 
-// Any says whether anything has changed since it was asked last. The kernel tells of a change
-// before it says to who made it that it is done, but of an IPv6 address, which takes it
+// Any says whether anything has changed since it was asked last. The kernel reports a change
+// before it says to whoever made it that it is done, but of an IPv6 address, which takes it
 // some milliseconds.
 func (c *Changes) Any() (changed bool) {
 	changed = c.deaf

@@ -1,6 +1,6 @@
 // Package memgroup makes control groups that count and bound the memory that the
 // kernel holds for processes, and count the processor time of these. Packages stress and
-// applybench call it, as what rules and sets take is charged to who loads them, and
+// applybench call it, as what rules and sets take is charged to whoever loads them, and
 // fleetbench, which shows a controller and its agents apart.
 package memgroup
 

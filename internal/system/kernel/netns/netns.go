@@ -5,7 +5,7 @@
 // A network namespace is a thread's, so a function runs inside of one on a thread that
 // nothing else runs on. What it opens and starts stays inside: sockets, files below
 // /proc/thread-self/net, programs. Goroutines that it starts run on any thread, so one
-// that speaks to the kernel enters anew what its starter was [Here] in.
+// that speaks to the kernel enters again what its starter was [Here] in.
 package netns
 
 import (

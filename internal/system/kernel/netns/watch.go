@@ -22,7 +22,7 @@ const (
 
 // Watch calls changed with the network namespaces that ip-netns(8) knows, by their names,
 // and with the inode number of each: once when it listens, and whenever they have changed,
-// until the context ends or the folder cannot be watched. One that is made anew under its
+// until the context ends or the folder cannot be watched. One that is rebuilt under its
 // name has another number as long as somebody has the first open.
 func Watch(ctx context.Context, changed func(map[string]uint64)) error {
 	return watch(ctx, named, changed)

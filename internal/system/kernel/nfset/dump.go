@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often a set is read anew when others change it meanwhile.
+// tries is how often a set is read again when others change it meanwhile.
 const tries = 20
 
 // Dump reads a set. It calls begin at the start of every try, since a change of
@@ -28,7 +28,7 @@ const tries = 20
 // in a worker after elements have been added: in the meantime their order
 // changes, so that some come twice and as many not at all. Such a dump is torn. It also
 // passes by as many as have ended and were collected since its last message, thousands
-// where thousands end at once, and nothing tells of that: who has to know that an element
+// where thousands end at once, and nothing reports that: who has to know that an element
 // is not there asks for it (Lookup).
 func (c *Conn) Dump(ctx context.Context, s Set, begin func(), each func(Element) error) error {
 	for try := 1; ; try++ {

@@ -77,7 +77,7 @@ func (b *batch) flags(at int, more uint16) {
 // next is the sequence number of the next message.
 func (b *batch) next() uint32 { return b.first + uint32(len(b.messages)) } //nolint:gosec // a batch has some thousands at most
 
-// empty says whether nothing stands in it.
+// empty says whether nothing is in it.
 func (b *batch) empty() bool { return len(b.messages) < 2 }
 
 func (b *batch) header(kind, flags uint16, sequence uint32, family byte) (at int) {

@@ -40,7 +40,7 @@ func setOf(ctx context.Context, c *nfset.Conn, set nfset.Set) (addrset.Set, erro
 	err := c.Dump(ctx, set, func() { b = addrset.Builder{} }, func(e nfset.Element) error {
 		r, ok := e.Range()
 		if !ok {
-			return errors.New("an element that is no range of addresses")
+			return errors.New("an element that is not a range of addresses")
 		}
 		b.AddRange(r)
 		return nil

@@ -180,7 +180,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// compareElements compares but for the time that went by.
+// compareElements compares except for the time that went by.
 func compareElements(t *testing.T, what string, want, have []nfset.Element) {
 	t.Helper()
 	text := func(list []nfset.Element) []string {

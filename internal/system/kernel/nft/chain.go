@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReplaceTable makes a table of family inet anew in the network namespace of the
+// ReplaceTable makes a table of family inet again in the network namespace of the
 // calling thread, with empty chains that no hook calls, in one transaction. It takes
 // a hundredth of what nft takes.
 func ReplaceTable(table string, chains ...string) error {
@@ -19,7 +19,7 @@ func ReplaceTable(table string, chains ...string) error {
 	}
 	err = Here().Count(Generation, func() error { return replaceTable(conn.Conn, table, chains) })
 	if err = errors.Join(err, conn.Close()); err != nil {
-		return fmt.Errorf("make table inet %s anew: %w", table, err)
+		return fmt.Errorf("make table inet %s again: %w", table, err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ type Counter struct{ Packets, Bytes uint64 }
 
 // Counters gives the counter objects of the tables of a name, of all families, in the network
 // namespace of the calling thread: the family (NFPROTO_INET, …), its name and what it counted.
-// What others disturb begins anew, which begin is told. It asks the kernel for nothing else;
+// What others disturb starts again, which begin is told. It asks the kernel for nothing else;
 // 4,000 take 3 ms.
 func Counters(table string, begin func(), each func(family uint8, name string, c Counter)) error {
 	err := dumpOf(unix.NFT_MSG_GETOBJ, unix.AF_UNSPEC, begin, func(family uint8, of func(uint16) []byte) {

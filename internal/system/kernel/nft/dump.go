@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dumpTries is how often what others change meanwhile is asked for anew.
+// dumpTries is how often what others change meanwhile is asked for again.
 const dumpTries = 50
 
 // dump asks for all objects of a kind and gives each one's attributes. A dump that

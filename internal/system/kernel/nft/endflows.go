@@ -31,7 +31,7 @@ func Flowtables() (n int, err error) {
 
 // EndFlows ends all flows that the flowtables of a table of family inet carry, in the
 // network namespace of the calling thread: no packet that comes later passes by one of
-// them. It makes each flowtable anew, and in the chain of its name the one rule that hands
+// them. It makes each flowtable again, and in the chain of its name the one rule that hands
 // flows over, in one transaction. The devices are those that the kernel has: it forgets
 // one that is gone, and takes no flowtable with one that is not there.
 func EndFlows(table string) error {
@@ -44,7 +44,7 @@ func EndFlows(table string) error {
 		err = endFlows(conn.Conn, table) // a device went
 	}
 	if err = errors.Join(err, conn.Close()); err != nil {
-		return fmt.Errorf("make the flowtables of table inet %s anew: %w", table, err)
+		return fmt.Errorf("make the flowtables of table inet %s again: %w", table, err)
 	}
 	return nil
 }

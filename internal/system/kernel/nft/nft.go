@@ -146,7 +146,7 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), err)
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return nil, fmt.Errorf("nft %s was killed (%s), by somebody or for want of memory", strings.Join(args, " "), status.Signal())
+		return nil, fmt.Errorf("nft %s was killed (%s), by somebody or for lack of memory", strings.Join(args, " "), status.Signal())
 	}
 	return nil, parseError(args, input, problems.String())
 }

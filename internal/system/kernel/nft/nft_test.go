@@ -91,7 +91,7 @@ func TestList(t *testing.T) {
 		t.Errorf("elements: full %s\nterse %s", full, terse)
 	}
 	if strings.Contains(string(full), `"tcp"`) || strings.Contains(string(full), `"new"`) {
-		t.Errorf("names stand in %s", full)
+		t.Errorf("names are in %s", full)
 	}
 	err = in(t, s, func(ctx context.Context) error {
 		_, err := nft.List(ctx, "table", "inet", "absent")

@@ -24,7 +24,7 @@ type Namespace struct {
 	spare   []*Socket
 }
 
-// namespaces are those that this process is in, by their identity. A count that begins anew
+// namespaces are those that this process is in, by their identity. A count that starts again
 // is none that others have seen.
 var namespaces sync.Map // string to *Namespace
 

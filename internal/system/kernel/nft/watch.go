@@ -22,7 +22,7 @@ type Change struct {
 	Name string
 }
 
-// newGeneration is the message that tells of a transaction.
+// newGeneration is the message that reports a transaction.
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
 // Watch calls changed, from a goroutine of its own, for every transaction in the network

@@ -56,7 +56,7 @@ func mark(t *testing.T, n *testnet.Namespace, family uint8, rate uint64) *nftrac
 
 func ruleset(n *testnet.Namespace) string { return n.MustRun("nft", "-n", "list", "ruleset") }
 
-// The table says what it is meant to say, belongs to who made it, and goes with him.
+// The table says what it is meant to say, belongs to whoever made it, and goes with him.
 func TestMark(t *testing.T) {
 	testnet.Require(t, testnet.Nftables, canMark)
 	t.Parallel()

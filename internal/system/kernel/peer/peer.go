@@ -16,7 +16,7 @@ import (
 
 // Peer is the process that connected. User and groups are those of that moment, and may
 // permit something. PID is 0 where the process cannot be seen from here; what is read by
-// it tells of it alone, and holds only if the process was [Peer.There] behind the reading.
+// it reports it alone, and holds only if the process was [Peer.There] behind the reading.
 type Peer struct {
 	PID      int
 	UID, GID uint32

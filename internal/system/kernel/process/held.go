@@ -32,7 +32,7 @@ func Held(ctx context.Context, files func() []*os.File) context.Context {
 	return context.WithValue(ctx, heldKey{}, files)
 }
 
-// HeldFiles are the files of Held, for who starts such a program.
+// HeldFiles are the files of Held, for whoever starts such a program.
 func HeldFiles(ctx context.Context) []*os.File {
 	if files, is := ctx.Value(heldKey{}).(func() []*os.File); is {
 		return files()

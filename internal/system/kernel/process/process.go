@@ -42,7 +42,7 @@ func All() ([]int, error) {
 
 // Owners says which processes hold each socket, by the socket's inode; a socket
 // that none holds, or whose holders may not be read, is left out. Processes
-// that end meanwhile are passed over.
+// that end meanwhile are skipped.
 func Owners() (map[uint32][]Process, error) { return ownersOf(nil) }
 
 // OwnersNamed is Owners for the processes of these names alone, and spares

@@ -17,5 +17,5 @@
 //
 // Devices keep their index, so that rules, elements of sets and routes that name
 // a device by its number mean the same one. They are set not to need neighbours
-// (IFF_NOARP): a copy is silent but for what is sent into it.
+// (IFF_NOARP): a copy is silent except for what is sent into it.
 package replica

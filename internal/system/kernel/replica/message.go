@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dumpTries is how often a dump is asked for anew that somebody changed meanwhile.
+// dumpTries is how often a dump is asked for again that somebody changed meanwhile.
 const dumpTries = 20
 
 var errChanged = errors.New("it changed while it was read")

@@ -367,7 +367,7 @@ func sorted(text string) []string {
 	return lines
 }
 
-// Extensions of iptables cannot be printed by every nft, and are copied all the same.
+// Extensions of iptables cannot be printed by every nft, and are copied anyway.
 func TestIPTablesOverNftables(t *testing.T) {
 	testnet.Require(t, testnet.Program("iptables-nft"), testnet.Program("iptables-nft-save"))
 	h := host(t)

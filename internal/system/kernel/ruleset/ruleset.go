@@ -2,7 +2,7 @@
 // namespace of the calling thread: nftables through "nft -j", iptables over
 // nftables where nft cannot show its extensions, and legacy iptables through
 // iptables-legacy-save. host and apply call it. It changes nothing, and loads no kernel
-// module that is not there. Texts are for who reads rules whole: package importer.
+// module that is not there. Texts are for whoever reads rules whole: package importer.
 //
 // What comes out is a coarse form that answers four questions: which base
 // chains are there, can one of them drop, can one rewrite, and which ports do they

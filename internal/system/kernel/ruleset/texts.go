@@ -32,7 +32,7 @@ var xtablesFamilies = map[int]uint8{4: unix.NFPROTO_IPV4, 6: unix.NFPROTO_IPV6}
 // network namespace of the calling thread, as they save it, but nftables' tables of the
 // names own. Sets come before the rules that name them. A tool is run where the kernel has
 // something of it and not otherwise. An error names what was not read; the rest is there
-// all the same.
+// anyway.
 func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 	texts, tables, shared, errs := xtables(ctx)
 	for _, t := range tables {

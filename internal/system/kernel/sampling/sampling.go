@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Period is between two looks at a processor. It is no part of a scheduler's tick, so that
+// Period is between two looks at a processor. It is not part of a scheduler's tick, so that
 // what happens at ticks is not met each time.
 const Period = time.Second / 999
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Opened is how many TCP connections others have opened to the network namespace of the
-// calling thread so far: tcpPassiveOpens of RFC 4022. The kernel counts one before it stands
+// calling thread so far: tcpPassiveOpens of RFC 4022. The kernel counts one before it is
 // in the table of connections other than as a request (tcp_create_openreq_child in
 // net/ipv4/tcp_minisocks.c), so that TCP misses none that was counted before it was called.
 func Opened() (uint64, error) {

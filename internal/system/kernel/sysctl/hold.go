@@ -17,7 +17,7 @@ import (
 	"sluice/internal/system/kernel/process"
 )
 
-// recordFile is where the values stand that a Hold will bring back. One Hold at a
+// recordFile is where the values stand that a Hold will restore. One Hold at a
 // time: its lock belongs to the guard as well, and lives as long as either process.
 var recordFile = "/run/sluice-held-sysctls.json"
 
@@ -38,7 +38,7 @@ type Hold struct {
 }
 
 // holdScript waits and restores. Its arguments are the record and pairs of a file
-// below /proc/sys and its value. The record stays where one was not brought back.
+// below /proc/sys and its value. The record stays where one was not restored.
 const holdScript = `trap '' HUP INT TERM QUIT TSTP PIPE
 record=$1
 shift
@@ -76,7 +76,7 @@ func NewHold(names ...string) (*Hold, error) {
 		return nil, fmt.Errorf("record the settings of the machine: %w", err)
 	}
 	if err := h.start(record); err != nil {
-		// Nothing was changed, and nobody is there to say later what was brought back.
+		// Nothing was changed, and nobody is there to say later what was restored.
 		return nil, errors.Join(err, record.Truncate(0))
 	}
 	return h, nil
@@ -144,12 +144,12 @@ func (h *Hold) Before(name string) (value string, held bool) {
 // Set changes a setting that was named to NewHold.
 func (h *Hold) Set(name, value string) error {
 	if _, held := h.before[name]; !held {
-		return fmt.Errorf("sysctl %s would not be brought back", name)
+		return fmt.Errorf("sysctl %s would not be restored", name)
 	}
 	return Write(name, value)
 }
 
-// Close brings the values back, and looks whether they are.
+// Close brings the values back, and checks whether they are.
 func (h *Hold) Close() error {
 	errs := []error{h.input.Close(), h.cmd.Wait()}
 	for _, name := range slices.Sorted(maps.Keys(h.before)) {
@@ -160,7 +160,7 @@ func (h *Hold) Close() error {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("bring settings of the machine back: %w\nhint: they stand in %s", err, filepath.Clean(recordFile))
+		return fmt.Errorf("bring settings of the machine back: %w\nhint: they are in %s", err, filepath.Clean(recordFile))
 	}
 	return nil
 }

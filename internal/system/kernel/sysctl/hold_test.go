@@ -87,7 +87,7 @@ func TestHoldBringsBack(t *testing.T) {
 		t.Errorf("set to %s, and is %s", more(before), have)
 	}
 	if err := h.Set("net.netfilter.nf_conntrack_buckets", "1"); err == nil {
-		t.Error("what nobody brings back was set")
+		t.Error("what nobody restores was set")
 	}
 	if _, err := NewHold(heldName); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second hold: %v, want ErrHeld", err)
@@ -137,8 +137,8 @@ func holder(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// TestRecordStaysWhereRestoringFailed: what was not brought back stands in the record
-// still, and what can be is brought back beside it.
+// TestRecordStaysWhereRestoringFailed: what was not restored is in the record
+// still, and what can be is restored beside it.
 func TestRecordStaysWhereRestoringFailed(t *testing.T) {
 	dir := t.TempDir()
 	record, one, two := filepath.Join(dir, "record"), filepath.Join(dir, "one"), filepath.Join(dir, "two")

@@ -22,7 +22,7 @@ func Counters() (map[string]uint64, error) {
 	if text, err := os.ReadFile("/proc/thread-self/net/snmp6"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); len(f) == 2 {
-				all[f[0]], _ = strconv.ParseUint(f[1], 10, 64) // what is no number is none of these
+				all[f[0]], _ = strconv.ParseUint(f[1], 10, 64) // what is not a number is none of these
 			}
 		}
 	}

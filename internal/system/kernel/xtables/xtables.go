@@ -63,7 +63,7 @@ func Sum() (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// tries is how often a table is read anew that others change meanwhile.
+// tries is how often a table is read again that others change meanwhile.
 const tries = 10
 
 // entries are those of a table, with counters of zero.

@@ -4,7 +4,7 @@
 #
 # @param policy what /etc/sluice/policy.yaml has, as data
 # @param policy_file the file of the policy; files that it names are beside it
-# @param confirm when a policy that Puppet did not confirm goes back by itself
+# @param confirm when a policy that Puppet did not confirm rolls back
 # @param probe a command of the shell that tries what the host has to reach over a new
 #   connection: where it fails, what ran before runs again
 # @param command the program, with options that all its commands take

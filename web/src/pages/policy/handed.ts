@@ -4,7 +4,7 @@
 import { draft } from '../../lib/draft.svelte';
 import { addRule, changedLine } from '../../lib/policyText';
 
-/** Takes it into the draft; says in which file, and what became of it. */
+/** Takes it into the draft; says in which file, and what happened to it. */
 export function take(query: URLSearchParams): { file: string; line: number; words: string } {
   const rule = query.get('rule');
   if (!rule) return { file: '', line: 0, words: '' };

@@ -6,7 +6,7 @@ short_description: Apply a policy of the firewall Sluice
 description:
   - Writes the text of a policy and applies it. Nothing is written where it is refused, as
     where somebody who is logged in over ssh could not come back.
-  - What is applied goes back by itself unless C(sluice confirm) comes in time.
+  - What is applied rolls back unless C(sluice confirm) comes in time.
   - In check mode it says what would change, and writes nothing that stays.
 options:
   text:

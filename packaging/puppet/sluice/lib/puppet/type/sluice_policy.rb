@@ -17,7 +17,7 @@ Puppet::Type.newtype(:sluice_policy) do
   end
 
   newparam(:confirm) do
-    desc 'When what Puppet did not confirm goes back by itself.'
+    desc 'When what Puppet did not confirm rolls back.'
     defaultto '60s'
   end
 
