@@ -35,7 +35,7 @@ type Enrolment struct {
 type MemberError struct{ Fleet, Host string }
 
 func (e *MemberError) Error() string {
-	return fmt.Sprintf("this host is %s of fleet %s already", e.Host, e.Fleet)
+	return fmt.Sprintf("this host is already %s of fleet %s", e.Host, e.Fleet)
 }
 
 // ErrWaited says that it was ended while the host waited for approval. It goes on where it was

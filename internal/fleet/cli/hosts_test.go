@@ -32,7 +32,7 @@ web-1   drift    bundle 4      for 0s
 
 func TestRolloutWithReasons(t *testing.T) {
 	r := &rollout.Rollout{ID: 3, Bundle: 4, State: rollout.State{
-		Phase: rollout.Reverted, Reason: "1 of 1 canary failed, 1 halt it: web-1: it refused the bundle: parts/50-web.yaml:3:33: unknown set …; 1 host back",
+		Phase: rollout.Reverted, Reason: "1 of 1 canary failed, and the roll-out halts at 1: web-1: it refused the bundle: parts/50-web.yaml:3:33: unknown set …; 1 host back",
 		Hosts: map[string]rollout.Host{
 			"web-1": {State: rollout.Refused, Failed: true, Reason: "it refused the bundle: parts/50-web.yaml:3:33: unknown set\n    input: {}\nroll-out 4", Evidence: []string{"unknown set", "probe"}},
 			"web-2": {State: rollout.Confirmed},
@@ -41,7 +41,7 @@ func TestRolloutWithReasons(t *testing.T) {
 	var out strings.Builder
 	printRollout(&out, r)
 	_, got, _ := strings.Cut(out.String(), "\n")
-	want := `  1 of 1 canary failed, 1 halt it: web-1: it refused the bundle: parts/50-web.yaml:3:33: unknown set …; 1 host back
+	want := `  1 of 1 canary failed, and the roll-out halts at 1: web-1: it refused the bundle: parts/50-web.yaml:3:33: unknown set …; 1 host back
   2 hosts: 1 confirmed, 1 refused
   failed web-1: it refused the bundle: parts/50-web.yaml:3:33: unknown set
         input: {}

@@ -39,7 +39,7 @@ func TestCanaryThatFailsTakesAllBack(t *testing.T) {
 	f.step()
 	f.says("db-3", Confirmed, "")
 	f.says("web-2", TakenBack, "probe https://localhost/healthz: connection refused\nasked 3 times")
-	f.wants("db-3=4 web-2=4", Reverting, "1 of 2 canaries failed, 1 halt it: web-2: it took the bundle back: probe https://localhost/healthz: connection refused …; waits for 2 hosts to go back")
+	f.wants("db-3=4 web-2=4", Reverting, "1 of 2 canaries failed, and the roll-out halts at 1: web-2: it took the bundle back: probe https://localhost/healthz: connection refused …; waits for 2 hosts to go back")
 	if reason := f.r.State.Hosts["web-2"].Reason; !strings.HasSuffix(reason, "refused\nasked 3 times") {
 		t.Error(reason)
 	}

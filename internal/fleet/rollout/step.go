@@ -230,7 +230,7 @@ func (m *machine) tooMany(from, to int, word string, limit int) string {
 	if more {
 		reason += " …"
 	}
-	return fmt.Sprintf("%d of %s failed, %d halt it: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit, english.Few(failed, 3), reason)
+	return fmt.Sprintf("%d of %s failed, and the roll-out halts at %d: %s: %s", len(failed), english.Plural(m.count(from, to), word), limit, english.Few(failed, 3), reason)
 }
 
 // settle waits for the hosts of a stage, then for the time that they stay confirmed.
