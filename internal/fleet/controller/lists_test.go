@@ -250,7 +250,7 @@ func TestLiveLists(t *testing.T) {
 		text, why string
 		how       api.ListRefresh
 	}{
-		{numbered(10, 500), "a list that was cut off looks like this", api.ListRefresh{AllowCut: true}},
+		{numbered(10, 500), "it may be truncated", api.ListRefresh{AllowCut: true}},
 		{"<html>\n", "list.txt", api.ListRefresh{Force: true}},
 		{numbered(10, 2020) + "203.0.113.0/28\n127.0.0.1\n2001:db8::/64\n", "it would cut a controller (127.0.0.1), a name server of db-1 (2001:db8::53), a router of db-1 (203.0.113.1) and host db-1 (203.0.113.9)", api.ListRefresh{Force: true}},
 	} {

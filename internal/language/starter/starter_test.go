@@ -318,7 +318,7 @@ func TestTunnelsListen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, text := "    # - allow udp/45303 # "+name+" listens on ", string(starter.Policy(s)); !strings.Contains(text, want) || strings.Contains(text, "do others ask it first?") {
+			if want, text := "    # - allow udp/45303 # "+name+" listens on ", string(starter.Policy(s)); !strings.Contains(text, want) || strings.Contains(text, "a server?") {
 				t.Errorf("the policy lacks %q:\n%s", want, text)
 			}
 		})
