@@ -58,7 +58,7 @@ func (h *Host) broken(ctx context.Context, failing []expect.Result) ([]expect.Re
 	return without(failing, before), err
 }
 
-// without are the lines of the guard that fail, but for those that failed before.
+// without are the lines of the guard that fail, except for those that failed before.
 func without(failing, before []expect.Result) []expect.Result {
 	return slices.DeleteFunc(slices.Clone(failing), func(r expect.Result) bool {
 		return slices.ContainsFunc(before, func(b expect.Result) bool { return b.Expectation.Pos == r.Expectation.Pos })
