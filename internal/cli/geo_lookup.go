@@ -32,7 +32,7 @@ Exit status: 0 all have a country, 1 some have none, 2 bad use or bad input.`,
 			for i, arg := range args {
 				var err error
 				if addrs[i], err = netip.ParseAddr(arg); err != nil || addrs[i].Zone() != "" {
-					return fmt.Errorf("%q is not an IP address", arg)
+					return fmt.Errorf("%q is not an IP address\nhint: give an address, as names of hosts are not looked up; sluice geo list shows countries", arg)
 				}
 			}
 			d, err := geo.Open(optionsOf(cmd).stateDir)

@@ -209,7 +209,7 @@ func (c EntryChoice) matcher() (func(*conntrack.Entry) bool, error) {
 	if c.Protocol != "" {
 		n, known := packet.ProtocolNumber(c.Protocol)
 		if !known {
-			return nil, fmt.Errorf("%q is not a protocol", c.Protocol)
+			return nil, fmt.Errorf("%q is not a protocol: use a name such as tcp, udp or icmp, or a number", c.Protocol)
 		}
 		all = append(all, func(e *conntrack.Entry) bool { return e.Protocol == n })
 	}

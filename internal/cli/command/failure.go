@@ -100,6 +100,8 @@ var (
 	})
 	unknownCommand = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown command ("(?:[^"\\]|\\.)*") for "([^"]*)"`) })
 	unknownFlag    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown flag: --(\S+)$`) })
+	missingFlag    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^required flag\(s\) "([^"]*)".* not set$`) })
+	badArgument    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^invalid argument "(?:[^"\\]|\\.)*" for "[^"]*"$`) })
 	unknownLetter  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`) })
 )
 
@@ -120,6 +122,12 @@ func badUse(cmd *cobra.Command, text string) string {
 	}
 	if found := unknownLetter().FindStringSubmatch(text); found != nil {
 		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
+	}
+	if found := missingFlag().FindStringSubmatch(text); found != nil {
+		return "--" + found[1] + " is missing\nhint: " + cmd.CommandPath() + " --help shows what it takes"
+	}
+	if badArgument().MatchString(text) {
+		return text + "\nhint: " + cmd.UseLine()
 	}
 	if strings.HasPrefix(text, "flag needs an argument") {
 		return text + "\nhint: " + cmd.CommandPath() + " --help shows what it takes"
@@ -180,6 +188,18 @@ var sameFlags = [][]string{
 	{"user", "uid", "owner"},
 	{"host", "facts"},
 	{"netns", "namespace"},
+	{"for", "watch", "since", "confirm", "duration", "time", "timeout", "ttl", "window"},
+	{"count", "most", "lines", "limit", "n"},
+	{"message", "comment", "reason"},
+	{"follow", "watch", "tail", "f", "w"},
+	{"no-confirm", "yes", "y"},
+	{"output", "out-file", "o"},
+}
+
+// otherWays are flags that people try where there is another way.
+var otherWays = map[string]string{
+	"dry-run": "sluice plan shows what an apply would change", "diff": "sluice diff shows what opens and closes",
+	"file": "give the file without a flag", "f": "give a file without a flag", "policy": "give the file without a flag",
 }
 
 // meantFlag is a hint which flag of a command was probably meant by another name.
@@ -196,6 +216,9 @@ func meantFlag(cmd *cobra.Command, word string) string {
 	}
 	if !slices.Contains(names, name) {
 		name = nearest.Of(word, names)
+	}
+	if other, known := otherWays[word]; known && name == "" && cmd.Root().Name() == "sluice" {
+		return other
 	}
 	if name == "" {
 		return cmd.CommandPath() + " --help lists them"

@@ -2,7 +2,9 @@ package command
 
 import (
 	"os"
+	"regexp"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,11 +21,18 @@ func rightsHint(text string) string {
 		return "\nhint: run it with sudo"
 	case refused && !mayAdminister():
 		return "\nhint: this needs CAP_NET_ADMIN: run it on the host, or start the container with --cap-add NET_ADMIN"
+	case noTables().MatchString(text):
+		return "\nhint: this kernel has no nf_tables: modprobe nf_tables loads it where it is a module"
 	case strings.Contains(lower, "protocol not supported"):
 		return "\nhint: this kernel has no netfilter; sandboxes such as gVisor have none, and containers have that of their host"
 	}
 	return ""
 }
+
+// noTables is what a kernel without nf_tables answers to the first question of each command.
+var noTables = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:list the chains of table \S+ \S+|ask for the ruleset's generation|cache initialization failed): [Ii]nvalid argument`)
+})
 
 // mayAdminister says whether this process has CAP_NET_ADMIN.
 func mayAdminister() bool {

@@ -45,6 +45,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []SSHClient
 	if err != nil {
 		return nil, err
 	}
+	s.remember(&reading{})
 	disarm(pending)
 	out := &Outcome{}
 	s.describe(out)

@@ -359,7 +359,7 @@ func ReadFiles(ctx context.Context, p apart.Process, files ...string) (*Database
 }
 
 // errNoUpdate is said where the built-in data have always been in use.
-var errNoUpdate = errors.New("nothing to undo: the built-in data are in use")
+var errNoUpdate = errors.New("no update yet: the built-in data are in use")
 
 // openEither opens data in use or the previous ones: the built-in snapshot stands for those
 // that have no file, unless neither has one.
