@@ -177,7 +177,7 @@ func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
 		}
 		out = append(out, ban)
 	}
-	byLimits, generation, err := h.BansByLimits(ctx)
+	byLimits, _, err := h.BansByLimits(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -188,7 +188,7 @@ func (h *Host) bansNow(ctx context.Context, s *Subject) ([]explain.Ban, error) {
 		ban := explain.Ban{What: b.What, Drops: b.Of, By: "by a limit", Until: b.Until, ByLimit: true, Elsewhere: s.Runs == nil}
 		switch {
 		case b.Before:
-			ban.By += fmt.Sprintf(" of the policy before generation %d", generation)
+			ban.By += " of an earlier policy"
 		case b.Rule != "":
 			ban.By = "by the limit of " + b.Rule
 		}
