@@ -28,9 +28,10 @@ func newLog() *cobra.Command {
 		Use:   "log",
 		Short: "Show dropped and logged packets, with the policy's line",
 		Long: `Shows the packets that policies with "log: netlink" sent to netlink log group 5171: those that
-matched a line with log, and those that a default dropped or rejected. Each has a line: its
-number, the time, the line of the policy, source, the source's country by the country data of
-then, destination, the sets of the policy's line that contained it, and the line itself.
+matched a line with log, and those that a default dropped or rejected. What bans drop is
+counted and not logged: "sluice bans". Each packet has a line: its number, the time, the line of
+the policy, source, the source's country by the country data of then, destination, the sets of
+the policy's line that contained it, and the line itself.
 --json prints everything, a value a line. --top counts instead. --src, --service, --country and
 --line select packets; all that you give must match.
 
@@ -138,6 +139,9 @@ func showLog(ctx context.Context, cmd *cobra.Command, h door, asked engine.LogQu
 	})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // it was stopped
+	}
+	if err == nil && failed == nil && shown == 0 && !asked.Follow && !optionsOf(cmd).json {
+		note(cmd, "the log has no such packet; what bans drop is counted, not logged: see sluice bans")
 	}
 	return errors.Join(err, failed)
 }

@@ -224,6 +224,7 @@ var remedies = map[apply.Remedy]string{
 	apply.SeeHistory:               "sluice history{here} lists those that are kept",
 	apply.SeeOthers:                "sluice history{here} lists the others",
 	apply.SeeHistoryOrRemove:       "sluice history{here} lists generations, sluice remove{here} removes everything",
+	apply.GoToOrRemove:             "sluice rollback{here} N goes to a generation of sluice history{here}, sluice remove{here} removes everything",
 	apply.GoTo:                     "sluice rollback{here} {generation} goes to the newest kept generation before it",
 	apply.ForceBack:                "--force goes back without checking for a lock-out",
 	apply.Remove:                   "sluice remove{here} removes everything",

@@ -22,6 +22,7 @@ const (
 	SeeHistory               Remedy = "see which generations are kept"
 	SeeOthers                Remedy = "see which other generations there are"
 	SeeHistoryOrRemove       Remedy = "see which generations there are, or remove what runs"
+	GoToOrRemove             Remedy = "name the generation to go to, or remove what runs"
 	GoTo                     Remedy = "go back to that generation"
 	ForceBack                Remedy = "go back whoever is locked out"
 	Remove                   Remedy = "remove what runs"

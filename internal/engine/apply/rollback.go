@@ -11,8 +11,12 @@ import (
 // Before asks Rollback for what was before the running generation.
 const Before = -1
 
-// errNothingBefore is for a rollback from the first policy.
-var errNothingBefore = remedied(SeeHistoryOrRemove, errors.New("there is nothing to go back to: no policy ran before"))
+// errNothingBefore is for a rollback where no policy runs, errFirst for one from the first
+// policy. It may run again, after later ones.
+var (
+	errNothingBefore = remedied(SeeHistoryOrRemove, errors.New("there is nothing to go back to: no policy ran before"))
+	errFirst         = remedied(GoToOrRemove, errors.New("there is nothing to go back to: no policy ran before this one was first applied"))
+)
 
 // Rollback goes to generation n, or for Before to what was before the running
 // one. A policy that waits for confirmation is given up by it.
@@ -101,8 +105,10 @@ func (s *session) appliedBefore() (int, error) {
 		switch {
 		case n == 0 && s.cur.Running == 0 && s.newest(confirmed) != nil:
 			return 0, s.nothingBoots("nothing runs to go back from: %s")
-		case n == 0:
+		case n == 0 && s.cur.Running == 0:
 			return 0, errNothingBefore
+		case n == 0:
+			return 0, errFirst
 		case n != s.cur.Running && err != nil:
 			return 0, s.lostBefore(n, err)
 		case err != nil:
