@@ -161,7 +161,7 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 	case failing > 0 && optionsOf(cmd).json:
 		return command.ErrFound
 	case failing > 0:
-		return command.Found(fmt.Sprintf("%s of %s in %s", oneFails(failing), english.Plural(len(results), "expectation"), fileName(file)))
+		return command.Found(fmt.Sprintf("%d of %s in %s %s", failing, english.Plural(len(results), "expectation"), fileName(file), choice(failing == 1, "fails", "fail")))
 	case optionsOf(cmd).json:
 	case unjudged > 0:
 		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and %d could not be judged\n", english.Plural(len(results), "expectation"), fileName(file), unjudged)
@@ -169,13 +169,6 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", oneHolds(len(results)), fileName(file))
 	}
 	return nil
-}
-
-func oneFails(n int) string {
-	if n == 1 {
-		return "1 fails"
-	}
-	return fmt.Sprintf("%d fail", n)
 }
 
 func oneHolds(n int) string {

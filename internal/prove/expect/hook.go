@@ -25,10 +25,10 @@ func hookOf(r *resolve.Resolved, x *policy.Expectation) (policy.Hook, *policy.Er
 		return policy.Input, nil
 	}
 	unsure := func(format string, args ...any) (policy.Hook, *policy.Error) {
-		return "", r.Policy.Errorf(x.To.Pos, "write on input or on forward behind it", format, args...)
+		return "", r.Policy.Errorf(x.To.Pos, "end the expectation with \"on input\" or \"on forward\"", format, args...)
 	}
 	if !r.Facts.Known {
-		return unsure("it is not known which addresses this host has, so the way of these packets is not")
+		return unsure("the addresses of this host are not known, so neither is whether it receives or forwards these packets")
 	}
 	to := addresses(r, x.To)
 	if x.To.Not {
@@ -39,11 +39,11 @@ func hookOf(r *resolve.Resolved, x *policy.Expectation) (policy.Hook, *policy.Er
 	case here.ContainsSet(to):
 		return policy.Input, nil
 	case !to.Overlaps(here) && r.Facts.NonLocalBind:
-		return unsure("these addresses are not this host's, and may come to it, since it lets programs use addresses that it does not have")
+		return unsure("these are not addresses of this host, but packets to them may be for it: programs here may use addresses that it does not have")
 	case !to.Overlaps(here):
 		return policy.Forward, nil
 	}
-	return unsure("some of these addresses are this host's and some are not")
+	return unsure("some of these addresses belong to this host and some do not")
 }
 
 func namesZone(r *resolve.Resolved, w *policy.Who) bool {

@@ -39,11 +39,11 @@ const (
 	NoMembers    Unjudged = "no members"    // a set of a fleet that it names is empty now
 )
 
-// UnprovableError says that what is expected cannot be proved.
+// UnprovableError says that the expectations cannot be proved.
 type UnprovableError struct{ Err error }
 
 func (e *UnprovableError) Error() string {
-	return "what is expected cannot be proved: " + e.Err.Error()
+	return "the expectations cannot be proved: " + e.Err.Error()
 }
 
 func (e *UnprovableError) Unwrap() error { return e.Err }
@@ -77,7 +77,7 @@ func (r *Result) Unmet() string {
 	for i := range r.Failures {
 		f := &r.Failures[i]
 		if i == 2 {
-			parts = append(parts, "and "+english.Plural(len(r.Failures)-i, "line")+" more decide otherwise")
+			parts = append(parts, "and by "+english.Plural(len(r.Failures)-i, "more line"))
 			break
 		}
 		of := "a packet"
@@ -236,10 +236,10 @@ func (l *line) ofNobody(w *policy.Who) bool {
 
 // nobody is the error of a line that no packet fits.
 func nobody(l *line) *policy.Error {
-	hint := "left out are loopback, packets that come in from an address of this host, ICMP that IP cannot work without, and answers to DHCP"
+	hint := "an expectation leaves out loopback, packets that arrive from an address of this host, ICMP that IP needs, and replies to DHCP"
 	switch {
 	case slices.Contains(l.States, string(packet.Established)):
-		hint = "flows of banned addresses are ended when the ban comes"
+		hint = "the connections of banned addresses end when the ban comes"
 	case l.From != nil && addresses(l.Resolved, l.From).IsEmpty() || l.To != nil && addresses(l.Resolved, l.To).IsEmpty():
 		hint = "a set that it names may be empty"
 	}

@@ -180,7 +180,7 @@ func TestJudge(t *testing.T) {
 		{server, "allow https on output", "drop: banned"},
 		{server, "allow ssh to 198.51.100.1 from office", "ok input"},
 		{server, "allow ssh to 198.51.100.9 from office", "ok forward"},
-		{server, "allow ssh to 198.51.100.0/24 from office", "write on input or on forward"},
+		{server, "allow ssh to 198.51.100.0/24 from office", "end the expectation with \"on input\" or \"on forward\""},
 		{server, "allow ssh to 198.51.100.9 from office on input", "no packet can match"},
 		{server, "allow ssh from 198.51.100.1", "no packet can match"},
 

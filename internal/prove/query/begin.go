@@ -49,7 +49,7 @@ func (c Compiled) unrouted() []program.Field {
 func (c Compiled) notes() []string {
 	out := Notes(c)
 	if c.unrouted() != nil {
-		out = append(out, "which interfaces lead to whom is not known: what passes by some of them alone is called partly")
+		out = append(out, "it is not known which interfaces lead where: what passes on some of them only is called partly")
 	}
 	return out
 }

@@ -242,7 +242,7 @@ func fromElsewhere(r *resolve.Resolved, way reach.Way, in, out *policy.Word, fro
 // noSense is the error of a rule that asks for an interface that no packet has.
 func (w Words) noSense(p *policy.Policy, way reach.Way, in, out *policy.Word) error {
 	ask := func(word string) string {
-		return fmt.Sprintf("ask with %s, or about another %s", w.called(word), w.called("hook"))
+		return fmt.Sprintf("use %s, or another %s", w.called(word), w.called("hook"))
 	}
 	if way == reach.Out && in != nil {
 		return p.Errorf(in.Pos, ask("out"), "%s cannot be used in output: packets from this host have no incoming interface", w.called("in"))
@@ -369,7 +369,7 @@ func States(text string) ([]packet.State, error) {
 		case s == "any":
 			return all, nil
 		case !slices.Contains(all, s):
-			return nil, fmt.Errorf("unknown state %q\nhint: there are new, established, related, invalid, untracked, and any", word)
+			return nil, fmt.Errorf("unknown state %q\nhint: use new, established, related, invalid, untracked or any", word)
 		}
 		out = append(out, s)
 	}

@@ -473,7 +473,7 @@ func (r Result) Describe() string {
 	case r.Rule.Origin.File != "":
 		return fmt.Sprintf("%s:%d (%s)", r.Rule.Origin.File, r.Rule.Origin.Line, r.Verdict)
 	case r.Rule.Comment != "":
-		return fmt.Sprintf("what holds without being written: %s", r.Rule.Comment)
+		return fmt.Sprintf("a built-in rule: %s", r.Rule.Comment)
 	default:
 		return fmt.Sprintf("a rule of the chain %s", r.Chain)
 	}
