@@ -19,19 +19,19 @@ var dialect = &source.Dialect{
 var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "agent", What: "the agent's file",
-		Doc: "The file is one YAML mapping. Every key but `version` may be left out.",
+		Doc: "The file is one YAML mapping. Every key but `version` is optional.",
 		Keys: []source.Key{
 			{Name: "version", Shape: "version", Doc: "The version of the file's language.", Required: true},
-			{Name: "may-read", Shape: "people", Doc: "Who may ask the agent what runs; `group sluice` when left out. Who may change may read too."},
-			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent change the firewall: bans, confirmations, going back to an earlier generation."},
-			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
-			{Name: "lists", Shape: "lists", Doc: "Whether it asks for the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does; `refresh` when left out."},
-			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
-			{Name: "metrics", Shape: "metrics", Doc: "Where Prometheus may ask what runs, beside the socket."},
+			{Name: "may-read", Shape: "people", Doc: "Who may read through the agent. Default: `group sluice`. Those who may change may also read."},
+			{Name: "may-change", Shape: "people", Doc: "Who besides root may change the firewall through the agent: apply, confirm, roll back, ban, allow."},
+			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves in addition to its own, as soon as they exist. Default: none. Not with `--netns`, which serves one only."},
+			{Name: "lists", Shape: "lists", Doc: "Whether it downloads the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does. Default: `refresh`."},
+			{Name: "countries", Shape: "countries", Doc: "Where it downloads country data from, which it then loads into the rules of policies that name countries. Default: it downloads none. `sluice geo update` without `--from` uses the same publishers."},
+			{Name: "metrics", Shape: "metrics", Doc: "Where Prometheus can read metrics, in addition to the socket."},
 			{Name: "log", Shape: "log", Doc: "What it keeps of the packets that a policy with `log: netlink` logs."},
-			{Name: "drift", Shape: "drift", Doc: "What happens to what others change of the rules; `report` when left out."},
+			{Name: "drift", Shape: "drift", Doc: "What to do when others change the rules. Default: `report`."},
 			{Name: "alerts", Shape: "alerts", Doc: "Who is notified of findings, besides the journal."},
-			{Name: "fleet", Shape: "fleet", Doc: "What it tells the fleet that the host is of."},
+			{Name: "fleet", Shape: "fleet", Doc: "What it tells the fleet of the host."},
 		},
 		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}", "{version: 1, drift: restore, alerts: {command: [/usr/local/bin/page, --urgent]}}"},
 	},
@@ -41,11 +41,11 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Text: source.TextOrNumber(), List: "person", Examples: []string{"group netops", "[alice, group netops]", "[]"},
 	},
 	{
-		Name: "person", What: "a user or group", Doc: "The name or number of a user; behind the word `group`, of a group.",
+		Name: "person", What: "a user or group", Doc: "The name or number of a user, or of a group after the word `group`.",
 		Text: source.TextOrNumber(), Examples: []string{"alice", "1000", "group netops"},
 	},
 	{
-		Name: "namespaces", What: "network namespaces", Doc: "Names of network namespaces, with a state of their own each.",
+		Name: "namespaces", What: "network namespaces", Doc: "Names of network namespaces. Each has its own state.",
 		Text: source.TextOrNumber(), List: "namespace", Examples: []string{"customer7", "[customer7, vm-*]"},
 	},
 	{
@@ -53,14 +53,14 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Text: source.TextOrNumber(), Examples: []string{"customer7", "vm-*"},
 	},
 	{
-		Name: "lists", What: "lists", Doc: "`refresh`: each list when its `refresh` in the policy says so. `manual`: by commands and timers alone.",
+		Name: "lists", What: "lists", Doc: "`refresh`: each list when its `refresh` in the policy says so. `manual`: only by commands and timers.",
 		Text: source.OneOf("refresh", "manual"), Examples: []string{"refresh", "manual"},
 	},
 	{
-		Name: "countries", What: "countries", Doc: "Where country data are from.",
+		Name: "countries", What: "countries", Doc: "Where country data come from.",
 		Keys: []source.Key{
-			{Name: "from", Shape: "publishers", Doc: "The publishers. The first decides, and the others add what it says nothing about.", Required: true},
-			{Name: "every", Shape: "every", Doc: "How often they are asked, some more or less than that; `monthly` when left out."},
+			{Name: "from", Shape: "publishers", Doc: "The publishers. The first decides, and the others add addresses that it does not cover.", Required: true},
+			{Name: "every", Shape: "every", Doc: "How often it downloads, approximately. Default: `monthly`."},
 		},
 		Examples: []string{"{from: dbip}", "{from: [dbip, registries], every: weekly}"},
 	},
@@ -69,7 +69,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Text: source.AnyText(), List: "publisher", Examples: []string{"dbip", "[dbip, registries]", "[one=https://data.example.net/v4.csv, one=https://data.example.net/v6.csv]"},
 	},
 	{
-		Name: "publisher", What: "a publisher", Doc: "`dbip`, `registries`, or a URL or the whole path of a file, as for `sluice geo update --from`. `NAME=` before it makes those of one name one publisher's.",
+		Name: "publisher", What: "a publisher", Doc: "`dbip`, `registries`, or a URL or the whole path of a file, as for `sluice geo update --from`. Those with the same `NAME=` before them count as one publisher.",
 		Text: source.Matching(publisherPattern), Examples: []string{"dbip", "registries", "https://data.example.net/countries.mmdb", "own=/srv/countries.csv"},
 	},
 	{
@@ -77,36 +77,36 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Text: source.OneOf("daily", "weekly", "monthly"), Examples: []string{"daily", "monthly"},
 	},
 	{
-		Name: "metrics", What: "metrics", Doc: "What is answered to `GET /metrics`, and nothing else. Everybody who reaches the address may ask.",
+		Name: "metrics", What: "metrics", Doc: "It answers only `GET /metrics`. Everybody who can reach the address can read them.",
 		Keys: []source.Key{
 			{Name: "listen", Shape: "address", Doc: "The address, in the agent's own network namespace.", Required: true},
 		},
 		Examples: []string{"{listen: 127.0.0.1:9469}"},
 	},
 	{
-		Name: "address", What: "an address", Doc: "An IP address and a port, from 1024 on; of IPv6 the address in brackets, and all of it in quotes. `0.0.0.0` and `[::]` are all of the host's.",
+		Name: "address", What: "an address", Doc: "An IP address and a port from 1024 on; an IPv6 address in brackets, and the whole in quotes. `0.0.0.0` and `[::]` are all addresses of the host.",
 		Text: source.AnyText(), Examples: []string{"127.0.0.1:9469", "'[2001:db8::7]:9469'"},
 	},
 	{
 		Name: "log", What: "log", Doc: "What is kept of the log, in each network namespace.",
 		Keys: []source.Key{
-			{Name: "size", Shape: "size", Doc: "How much of the disk it may take; `64MiB` when left out.", Required: true},
+			{Name: "size", Shape: "size", Doc: "How much disk space it may use. Without `log`: `64MiB`.", Required: true},
 		},
 		Examples: []string{"{size: 256MiB}", "{size: none}"},
 	},
 	{
-		Name: "size", What: "a size", Doc: "From `1MiB` to `1024GiB`; `none` keeps nothing, and leaves the log to whoever wants to read it.",
+		Name: "size", What: "a size", Doc: "From `1MiB` to `1024GiB`; `none` keeps nothing and leaves the log to other programs.",
 		Text: source.Matching(sizePattern), Examples: []string{"64MiB", "2GiB", "none"},
 	},
 	{
-		Name: "drift", What: "drift", Doc: "`report` reports it; `restore` puts back what should run as well, three times in ten minutes at most.",
+		Name: "drift", What: "drift", Doc: "`report` reports it; `restore` also restores the policy, three times in ten minutes at most.",
 		Text: source.OneOf("report", "restore"), Examples: []string{"restore"},
 	},
 	{
-		Name: "alerts", What: "alerts", Doc: "Each is told in turn, and may take 10 seconds.",
+		Name: "alerts", What: "alerts", Doc: "They are notified one after another, and each may take 10 seconds.",
 		Keys: []source.Key{
-			{Name: "command", Shape: "arguments", Doc: "A program with its arguments, by no shell. It has the fields of the journal in its environment, and all of the alert as JSON on its standard input."},
-			{Name: "webhook", Shape: "url", Doc: "Where the same JSON is sent by POST."},
+			{Name: "command", Shape: "arguments", Doc: "A program with its arguments, run without a shell. It gets the fields of the journal in its environment, and the whole alert as JSON on standard input."},
+			{Name: "webhook", Shape: "url", Doc: "Where to send the same JSON by POST."},
 		},
 		Examples: []string{"{command: [/usr/local/bin/page, --urgent]}", "{webhook: 'https://alerts.example.net/sluice'}"},
 	},
@@ -116,14 +116,14 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	},
 	{Name: "argument", What: "an argument", Doc: "One argument.", Text: source.AnyText(), Examples: []string{"--urgent"}},
 	{
-		Name: "fleet", What: "fleet", Doc: "What the controller of its fleet may ask the agent, beside what the host reports.",
+		Name: "fleet", What: "fleet", Doc: "What the controller of its fleet may ask the agent, in addition to what the host reports.",
 		Keys: []source.Key{
-			{Name: "questions", Shape: "questions", Doc: "Which questions it answers; `all` when left out.", Required: true},
+			{Name: "questions", Shape: "questions", Doc: "Which questions it answers. Without `fleet`: `all`.", Required: true},
 		},
 		Examples: []string{"{questions: status}"},
 	},
 	{
-		Name: "questions", What: "questions", Doc: "`none`; `status`: what runs, what it has counted and means, and what is wrong; `all`: who sends packets, has connections and is banned as well. None changes anything.",
+		Name: "questions", What: "questions", Doc: "`none`; `status`: what runs, its counters and meaning, and what is wrong; `all`: also who sends packets, has connections and is banned. No question changes anything.",
 		Text: source.OneOf("none", "status", "all"), Examples: []string{"none", "status"},
 	},
 	{Name: "url", What: "a URL", Doc: "A URL of http or https.", Text: source.Matching("^https?://"), Examples: []string{"https://alerts.example.net/sluice"}},

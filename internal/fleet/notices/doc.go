@@ -13,7 +13,7 @@ type Kind string
 
 // The kinds there are.
 const (
-	Drift       Kind = "drift"            // the kernel of a host does something else than was meant
+	Drift       Kind = "drift"            // the kernel of a host differs from its policy
 	Refused     Kind = "refused"          // a host refuses what it should run
 	Halted      Kind = "halted"           // a roll-out was halted, or is taken back
 	Certificate Kind = "host-certificate" // a host's certificate is near its end

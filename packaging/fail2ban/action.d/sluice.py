@@ -1,11 +1,11 @@
-"""A fail2ban action that bans by Sluice: by thousands in one command where many come at
-once, as when fail2ban restores what it had.
+"""A fail2ban action that bans with Sluice: thousands in one command if many come at
+once, as when fail2ban restores its bans.
 
     action = sluice.py[command="sluice"]
 
-The bans are Sluice's and end in the kernel, so they hold on while fail2ban is down. Its
-command may name a network namespace, or be "sluice-controller" for all hosts of a fleet, and
-hosts is then a selector of some:
+The bans belong to Sluice and end in the kernel, so they stay in force while fail2ban is down.
+The command may name a network namespace, or be "sluice-controller" for all hosts of a fleet;
+hosts is then a selector of some of them:
 
     action = sluice.py[command="sluice-controller", hosts="env=prod"]
 """
@@ -18,14 +18,14 @@ import time
 
 from fail2ban.server.action import ActionBase
 
-AGAIN = 10  # seconds, after which is tried again what failed
-TOGETHER = 10000  # lines of a command at most
-LONGEST = 3650 * 86400  # seconds that a ban holds which ends by itself
+AGAIN = 10  # seconds until a failure is retried
+TOGETHER = 10000  # lines for one command at most
+LONGEST = 3650 * 86400  # seconds, the longest temporary ban
 TIMEOUT = 120  # seconds that a command may take
 
 
 class SluiceAction(ActionBase):
-    _prolongable = True  # a ban that fail2ban makes longer is one of the kernel's
+    _prolongable = True  # the kernel keeps bans that fail2ban extends
 
     def __init__(self, jail, name, command="sluice", hosts="", reason="fail2ban"):
         super().__init__(jail, name)
@@ -33,8 +33,8 @@ class SluiceAction(ActionBase):
         self.hosts = ["--hosts", hosts] if hosts else []
         self.reason = "%s: %s" % (reason, jail.name)
         self.banEpoch = 0
-        # What is to be done: of an address the last word, None for a lifted ban, else when
-        # the ban ends, None in it where it does not.
+        # What to do, by address, the latest wins: None to lift the ban, otherwise when it
+        # ends, with None in it if it does not.
         self.wanted = {}
         self.changed = threading.Condition()
         self.ending = False

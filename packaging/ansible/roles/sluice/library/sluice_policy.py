@@ -4,10 +4,10 @@ DOCUMENTATION = r"""
 module: sluice_policy
 short_description: Apply a policy of the firewall Sluice
 description:
-  - Writes the text of a policy and applies it. Nothing is written where it is refused, as
+  - Writes the text of a policy and applies it. Nothing is written if it is refused, as
     where somebody who is logged in over ssh could not come back.
   - What is applied rolls back unless C(sluice confirm) comes in time.
-  - In check mode it says what would change, and writes nothing that stays.
+  - In check mode it reports what would change, and leaves no files.
 options:
   text:
     description: The text of the policy.
@@ -83,13 +83,13 @@ def main():
         os.chmod(name, 0o644)
         return name
 
-    # What runs knows its lines by the name of the file, so a text that is there is planned
-    # under that name.
+    # The running policy refers to lines by the name of the file, so an existing text is
+    # planned under that name.
     new = path if text == before else write(text)
     try:
         status, plan, errors = sluice("plan", new)
         plan = plan.replace(new, path)
-        # In status 1 both would something change and would it be refused.
+        # Status 1 can mean that something would change, or that it would be refused.
         if status > 1 or "\nrefused" in "\n" + plan + errors:
             module.fail_json(msg=(plan + errors).replace(new, path).strip())
         result = {"changed": status == 1 or text != before, "pending": False, "plan": plan if status else ""}

@@ -12,40 +12,40 @@ Puppet::Type.newtype(:sluice_policy) do
     not come back, fails the resource; the file and the rules stay as they were.'
 
   newparam(:path, namevar: true) do
-    desc 'The file of the policy. Other files that it names are beside it.'
+    desc 'The file of the policy. Other files that it names are next to it.'
     validate { |value| raise ArgumentError, 'a path begins with /' unless value.start_with?('/') }
   end
 
   newparam(:confirm) do
-    desc 'When what Puppet did not confirm rolls back.'
+    desc 'When a policy rolls back that Puppet did not confirm.'
     defaultto '60s'
   end
 
   newparam(:probe) do
-    desc 'A command of the shell that has to succeed before the policy is confirmed.'
+    desc 'A shell command that must succeed before the policy is confirmed.'
   end
 
   newparam(:command) do
-    desc 'The program, with options that all its commands take.'
+    desc 'The program, with options for all its commands.'
     defaultto 'sluice'
   end
 
   newproperty(:policy) do
-    desc 'What the file says, as data. In a list "--X" takes X out, from whichever level of Hiera it came.'
+    desc 'The content of the file, as data. "--X" in a list removes X, from whichever level of Hiera it came.'
     validate { |value| raise ArgumentError, 'a policy is a hash' unless value.is_a?(Hash) }
 
     def retrieve
       File.file?(file) ? File.read(file, encoding: 'UTF-8') : :absent
     end
 
-    # What runs knows its lines by the name of the file, so a text that is there is planned
-    # under that name.
+    # The running policy refers to lines by the name of the file, so an existing text is
+    # planned under that name.
     def insync?(is)
       same = is == text
       name = same ? file : write(text)
       plan, errors, status = sluice('plan', name)
       plan, errors = [plan, errors].map { |said| said.gsub(name, file) }
-      # In status 1 both would something change and would it be refused.
+      # Status 1 can mean that something would change, or that it would be refused.
       raise Puppet::Error, (plan + errors).strip if status > 1 || "#{plan}#{errors}".match?(/^refused/)
 
       return true if same && status.zero?
@@ -94,12 +94,12 @@ Puppet::Type.newtype(:sluice_policy) do
       resource[:path]
     end
 
-    # By way of JSON, which has no aliases.
+    # Through JSON, which has no aliases.
     def text
       "# Puppet writes this file.\n" + YAML.dump(JSON.parse(JSON.generate(joined(should))), line_width: -1)
     end
 
-    # Hiera's own knockout_prefix reaches the next level alone.
+    # Hiera's own knockout_prefix only reaches the next level.
     def joined(value)
       case value
       when Hash then value.transform_values { |inner| joined(inner) }
