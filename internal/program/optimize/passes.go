@@ -60,8 +60,8 @@ var Passes = []Pass{
 	},
 	{
 		Name: "ban-stage", Required: true, Needs: []string{"merge-prefixes"},
-		Promises: "each end of a packet is asked once on its way: whom it comes from before tracking, established TCP by its flags alone, and whom it goes to behind established flows",
-		Reason:   "a look-up for every packet is what a policy costs most; before stages, which puts in order what it moves between base chains",
+		Promises: "each end of a packet is looked up once: the source before tracking, established TCP by its flags only, and the destination behind established flows",
+		Reason:   "look-ups for every packet are the largest cost of a policy; before stages, which puts in order what it moves between base chains",
 		run:      banStage,
 	},
 	{
@@ -72,32 +72,32 @@ var Passes = []Pass{
 	},
 	{
 		Name: "rules-to-sets", Needs: []string{"stages"},
-		Promises: "no five rules or more that could change places do the same and differ in one field alone",
-		Reason:   "a set costs one look-up whatever its size, as much as some four comparisons, so fewer rules stay as they are; behind stages, since only rules of one stage are merged",
+		Promises: "no five rules that commute do the same and differ in only one field",
+		Reason:   "a set costs one look-up whatever its size, as much as some four comparisons, so fewer rules stay as they are; behind stages, because only rules of one stage are merged",
 		run:      rulesToSets,
 	},
 	{
 		Name: "verdict-maps", Needs: []string{"rules-to-sets"},
 		Promises: "nor five that differ in one field and the verdict",
-		Reason:   "one look-up instead of a set for each verdict; each of the three takes what the others leave, so behind rules-to-sets only for the reader",
+		Reason:   "one look-up instead of a set for each verdict; each of the three takes what the others leave, so it is behind rules-to-sets only for the reader",
 		run:      verdictMaps,
 	},
 	{
 		Name: "concatenations", Needs: []string{"verdict-maps"},
 		Promises: "nor five that differ in several fields",
-		Reason:   "a key of several fields is one look-up too; before terminal, which then looks at the merged rules alone",
+		Reason:   "a key of several fields is one look-up too; before terminal, which then sees only the merged rules",
 		run:      concatenations,
 	},
 	{
 		Name: "factor", Needs: []string{"concatenations"},
-		Promises: "neighbouring rules of which a packet may match several ask a large set they share once; others that ask a set of thousands lead to one chain by it",
+		Promises: "adjacent rules, several of which a packet may match, look up a large set they share once; others that look up a set of thousands share a chain behind it",
 		Reason:   "a large set costs more than all other conditions of a rule together; and a set of thousands may be laid out in chains, for each place that it leads to; behind the merging of rules, which may leave one rule of several",
 		run:      factor,
 	},
 	{
 		Name: "implied", Needs: []string{"concatenations", "factor"},
 		Promises: "no rule looks up among several numbers what a set that it looks up has answered, nor addresses and ports together of which a set has every combination",
-		Reason:   "two look-ups where one tells, or a hash of both where comparisons do; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
+		Reason:   "it avoids two look-ups where one is enough, or a hash of both where comparisons are; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
 		run:      dropImplied,
 	},
 	{
@@ -108,8 +108,8 @@ var Passes = []Pass{
 	},
 	{
 		Name: "terminal", Needs: []string{"stages", "hidden"},
-		Promises: "established flows, what is no TCP and what bypasses tracking leave their base chains before whatever cannot match them",
-		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",
+		Promises: "established flows, packets other than TCP and packets that bypass tracking leave their base chains before whatever cannot match them",
+		Reason:   "every rule that does not decide a packet is wasted on it; behind stages, whose order it only leaves where rules commute",
 		run:      terminalEarly,
 	},
 	{
@@ -120,7 +120,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "dispatch", Needs: []string{"reorder"},
-		Promises: "what ten comparisons and more ask, each for a protocol and ports, an interface or a protocol, is found by one look-up",
+		Promises: "ten or more comparisons, each of a protocol and ports, an interface or a protocol, become one look-up",
 		Reason:   "one look-up takes as long as four or five comparisons; behind the merging of rules and their order, since it takes what these left",
 		run:      dispatch,
 	},
@@ -132,7 +132,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "unused", Needs: []string{"stages", "base-chains"},
-		Promises: "no rule about a label that no rule turns on; no chain, set or counter that nothing asks for; no base chain that accepts all it sees",
+		Promises: "no rule about a label that no rule turns on; no unused chain, set or counter; no base chain that accepts everything",
 		Reason:   "a base chain costs every packet; last of those that change rules, since they leave empty chains behind",
 		run:      programOnly(dropUnused),
 	},
