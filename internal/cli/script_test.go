@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_answers", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_fleet", "agent_fleet_bans", "agent_fleet_guests", "agent_fleet_labels", "agent_fleet_lists", "agent_fleet_live", "agent_fleet_machines", "agent_fleet_netns", "agent_fleet_own", "agent_fleet_questions", "agent_fleet_share", "fleet_refused", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_page", "agent_prometheus", "agent_samples", "agent_users", "ci", "crowdsec_fleet", "day", "fail2ban_fleet", // start their own
+	"agent", "agent_answers", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_fleet", "agent_fleet_bans", "agent_fleet_guests", "agent_fleet_labels", "agent_fleet_lists", "agent_fleet_live", "agent_fleet_machines", "agent_fleet_netns", "agent_fleet_own", "agent_fleet_questions", "agent_fleet_share", "fleet_refused", "rights", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_page", "agent_prometheus", "agent_samples", "agent_users", "ci", "crowdsec_fleet", "day", "fail2ban_fleet", // start their own
 	"log",           // it reads the group itself
 	"renamed_apply", // an agent's workers have no table of a test's own
 	// They look at what sync applies, which an agent does at once.
