@@ -245,12 +245,12 @@ test('a live list: its age and size, one that shrank, what another would change,
     const elements = () => inside(web, 'nft', 'list', 'ruleset');
     assert.ok(!(await elements()).includes(scanner), 'nothing is taken yet');
     assert.deepEqual(await person.axe(), []);
-    await list.getByRole('button', { name: 'Take it, and cut these' }).click();
+    await list.getByRole('button', { name: 'Accept it and cut these off' }).click();
     await person.page
       .getByRole('dialog')
-      .getByRole('button', { name: /^Take it/ })
+      .getByRole('button', { name: /^Accept it/ })
       .click();
-    await list.getByText('It is taken').waitFor();
+    await list.getByText('It is accepted').waitFor();
     await list.getByText('21 prefixes').waitFor();
     await list.getByText('proved on 5 hosts').waitFor();
     assert.ok((await elements()).includes(scanner));

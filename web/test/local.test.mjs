@@ -97,7 +97,7 @@ test('the overview says proved of what is proved, and drift of what somebody cha
 test('a host: its proof, rules with hits, connections and log', async () => {
   const person = await at('/host');
   await person.see('button', 'Verify now').click();
-  await person.page.getByText('Every packet gets what was meant').waitFor();
+  await person.page.getByText('Every packet gets what the policy says').waitFor();
   await person.see('link', 'Rules').click();
   await person.page.getByText('allow web from visitors').first().waitFor();
   await person.see('link', 'Connections').click();
@@ -119,9 +119,9 @@ test('the policy: an error at its line as one types, what a change opens, a tria
   await person.see('button', 'Plan').click();
   await person.see('heading', 'Plan').waitFor();
   await person.see('button', 'Apply for 60 s').click();
-  await person.see('button', 'Take it back').waitFor();
+  await person.see('button', 'Roll back').waitFor();
   await until('Brazil gets in', () => reaches(brazil, 22));
-  await person.see('button', 'Take it back').click();
+  await person.see('button', 'Roll back').click();
   await person.page.getByText('The previous policy runs again').waitFor();
   assert.ok(!(await reaches(brazil, 22)));
   await person.see('button', 'Drop the changes').click();
@@ -180,18 +180,18 @@ test('a list of a host: its age, one that shrank, what another would change, tak
     server.serve(...lines.slice(0, 5));
     await look.click();
     await would.locator('.badge', { hasText: 'refused' }).waitFor();
-    await would.getByText('a list that was cut off looks like this').waitFor();
+    await would.getByText('it may be truncated').waitFor();
     server.serve(...lines, germany.ipv4);
     await look.click();
     await would.locator('strong', { hasText: 'visitors' }).waitFor();
     await would.getByText(new RegExp(`tcp ${germany.ipv4}:\\d+ → .*:25\\s+ends`)).waitFor();
     assert.ok(await reaches(germany, 25), 'nothing is taken yet');
-    await would.getByRole('button', { name: 'Take it, and cut these' }).click();
+    await would.getByRole('button', { name: 'Accept it and cut these off' }).click();
     await person.page
       .getByRole('dialog')
-      .getByRole('button', { name: /^Take it/ })
+      .getByRole('button', { name: /^Accept it/ })
       .click();
-    await person.page.getByText(/It is taken: generation \d+ runs/).waitFor();
+    await person.page.getByText(/It is loaded: generation \d+ runs/).waitFor();
     assert.ok(!(await reaches(germany, 25)));
     await person.end();
   } finally {

@@ -54,7 +54,7 @@ export async function hold(kind: Kind, w: Wanted): Promise<string> {
     if (done.refused?.length) throw new Error(done.refused.map((r) => `${r.what}: ${r.why}`).join('\n'));
     const written = done.written[0];
     return written?.of
-      ? `Written: ${plural(written.of, 'host')} ${written.of === 1 ? 'is' : 'are'} told now.`
+      ? `Written: ${plural(written.of, 'host')} ${written.of === 1 ? 'is' : 'are'} being notified.`
       : 'It is in force already.';
   }
   const host = new Host();
@@ -86,7 +86,7 @@ export async function lift(kind: Kind, h: Holding, reason: string): Promise<stri
         : fleet.POST('/api/v1/allows/lift', { body }),
     );
     if ('asks' in done) return waits(done);
-    return done.lifted.length ? 'Lifted: its hosts are told now.' : 'It was lifted already.';
+    return done.lifted.length ? 'Lifted: its hosts are being notified.' : 'It was lifted already.';
   }
   const host = new Host();
   const params = { path: host.path, query: reason ? { reason } : {} };
@@ -104,7 +104,7 @@ export async function lift(kind: Kind, h: Holding, reason: string): Promise<stri
     }),
   );
   if (done['locked-out'])
-    throw new Error(`Nothing was changed: ${done['locked-out']} is logged in over ssh by it.`);
+    throw new Error(`Nothing was changed: ${done['locked-out']} is logged in over ssh through it.`);
   return [`It is lifted, by generation ${done.generation}.`, ...(done.notes ?? [])].join(' ');
 }
 

@@ -18,7 +18,7 @@ export const states: Record<HostState, Is> = {
   restored: {
     kind: 'warn',
     word: 'restored',
-    why: 'The controller’s database is an older copy; the host takes nothing until that is signed for.',
+    why: 'The controller’s database is an older copy; the host accepts nothing until a new incarnation is signed.',
   },
   stale: { kind: 'warn', word: 'stale', why: 'It is on its way to the newest bundle.' },
   none: { kind: 'warn', word: 'no bundle', why: 'No roll-out has reached it.' },
