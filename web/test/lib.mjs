@@ -217,6 +217,7 @@ export class Person {
     person.page.setDefaultTimeout(patience);
     person.page.on('pageerror', (error) => person.wrong.push(`error: ${error.stack ?? error}`));
     person.page.on('dialog', (dialog) => {
+      if (dialog.type() === 'beforeunload') return void dialog.accept(); // a reload means to leave
       person.wrong.push(`dialog: ${dialog.message()}`);
       void dialog.dismiss();
     });

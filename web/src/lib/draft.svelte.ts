@@ -87,6 +87,15 @@ class Draft {
     this.#keep();
   }
 
+  /** Reads what runs again, of which what was tried is a change once more. */
+  async takenBack() {
+    const tried = this.unsaved;
+    this.applied([]);
+    await this.load();
+    if (this.error) return this.applied(tried);
+    for (const { name, text } of tried) if (!(name in this.texts)) this.set(name, text);
+  }
+
   #was(name: string): string | undefined {
     return this.base?.parts.find((p) => p.name === name)?.text;
   }
