@@ -127,7 +127,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 
 // bansFirst are notes on the bans of whom an exception lets in, which come before it.
 func (h *Host) bansFirst(ctx context.Context, running *Subject, what addrset.Range, w explain.Words) []string {
-	const first = ", and bans come first: only with --over-ban does the exception let it in"
+	const first = ", and bans come first: only an exception over bans lets it in"
 	all := addrset.Of(what)
 	out := h.notesOnBans(ctx, running, all, func(b *explain.Ban) string {
 		return w.With(b.Of(b.What)+first, b)

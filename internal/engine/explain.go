@@ -209,7 +209,7 @@ func (h *Host) notesOnBans(ctx context.Context, s *Subject, of addrset.Set, note
 		out = append(out, note(&list[i]))
 	}
 	if n := len(list) - shownBans; n > 0 {
-		out = append(out, fmt.Sprintf("%s of it: `sluice bans` lists them", english.Plural(n, "more ban")))
+		out = append(out, fmt.Sprintf("%s of it", english.Plural(n, "more ban")))
 	}
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		out = append(out, unreadBans(err))

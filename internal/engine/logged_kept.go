@@ -266,7 +266,7 @@ func (h *Host) noteLogging() {
 func unlogged(now *apply.Lines) string {
 	const (
 		out  = "; with \"log: netlink\" in it, they and all that a default drops come here"
-		live = " (sluice drops shows drops as they happen, without a log)"
+		live = " (drops can be watched as they happen, without a log)"
 	)
 	switch {
 	case now.Generation == 0:

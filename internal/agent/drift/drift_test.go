@@ -43,7 +43,7 @@ func TestFound(t *testing.T) {
 		{"element of a set", nil, func() { h.net.Nft("delete element inet sluice " + h.set() + " { 10.0.0.2 }") }, apply.FoundPacket, "10.0.0.2", "policy.yaml:9", []uint16{80}, nil},
 		{"mark", nil, func() { h.net.Nft("delete table inet sluice_generation") }, apply.FoundMark, "sluice_generation", "", []uint16{80, 7000}, nil},
 		{"sysctl", nil, func() { h.net.Sysctl("net.netfilter.nf_conntrack_generic_timeout", "78") }, apply.FoundSysctl, "is 78 and should be 77", "", []uint16{80, 7000}, nil},
-		{"lifted exception", nil, h.loseException, apply.FoundException, "10.0.0.2 to tcp/81 is let in by the rules", "", []uint16{80, 81, 7000}, nil},
+		{"lifted exception", nil, h.loseException, apply.FoundException, "10.0.0.2 to tcp/81 is still allowed by the rules", "", []uint16{80, 81, 7000}, nil},
 		{"foreign chain", nil, func() {
 			h.net.Nft("table ip foreign { chain c { type filter hook input priority -5; tcp dport 80 drop; }; }")
 		}, apply.FoundChain, "can drop", "", []uint16{7000}, func() { h.net.Nft("delete table ip foreign") }},

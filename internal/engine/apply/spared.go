@@ -212,14 +212,14 @@ func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
 func (s *session) letIn(all addrset.Set) []string {
 	hold, err := s.exceptions(s.now())
 	if err != nil {
-		return []string{fmt.Sprintf("the exceptions (sluice allows) of what is banned could not be read: %v", err)}
+		return []string{fmt.Sprintf("the exceptions of what is banned could not be read: %v", err)}
 	}
 	var out []string
 	for _, e := range LetIn(hold) {
 		switch what, err := addrset.ParseRange(e.What); {
 		case err != nil || !all.Overlaps(addrset.Of(what)):
 		case e.OverBan:
-			out = append(out, fmt.Sprintf("%s still reaches %s: an exception holds over bans, until `sluice disallow %s`", e.What, e.To(), e.What))
+			out = append(out, fmt.Sprintf("%s still reaches %s: an exception holds over bans, until it is lifted", e.What, e.To()))
 		default:
 			out = append(out, fmt.Sprintf("the exception of %s to %s does nothing while the ban holds", e.What, e.To()))
 		}

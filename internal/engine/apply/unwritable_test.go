@@ -171,7 +171,7 @@ func TestBootFromADiskThatTakesNothing(t *testing.T) {
 						t.Errorf("status: %+v", s)
 					}
 				}
-				if out, err := l.run(command{Op: "apply", Policy: "a"}); err == nil || !strings.Contains(out, "nothing was changed") {
+				if out, err := l.run(command{Op: "apply", Policy: "a"}); err == nil || !strings.Contains(out, "nothing changed") {
 					t.Errorf("an apply that cannot be written: %v %s", err, out)
 				}
 				if s := l.status(); s.Generation.Number != 2 {

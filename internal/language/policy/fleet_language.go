@@ -30,7 +30,7 @@ var fleetShapes = []*source.Shape{
 	},
 	{Name: "selector", What: "a selector", Doc: "Selects hosts or guests by their labels: `role=web`, `role!=web`, `role` (it has the label), `not`, `and`, `or`, and parentheses. The label `host` is the name of the host.", Text: source.AnyText(), Examples: []string{"role=web and env=prod", "\"not (role=db or host=web-1)\""}},
 	{
-		Name: "fleet-bans", What: "bans", Doc: "Bounds on the bans of the controller. Like a command, it cannot ban what is in `never-ban`, who is logged in by ssh, and other addresses that `sluice ban` refuses.",
+		Name: "fleet-bans", What: "bans", Doc: "Bounds on the bans of the controller. Like a command, it cannot ban what is in `never-ban`, who is logged in by ssh, and other addresses that a ban by command refuses.",
 		Keys: []source.Key{
 			{Name: "max", Shape: "number", Doc: "How many of its bans a host has at a time, at most 1000000. Default: 100000."},
 			{Name: "for", Shape: "duration", Doc: "The longest time of a ban. Default: `7d`."},

@@ -21,7 +21,7 @@ var othersWords = []struct{ words, instead string }{
 	{"comment", "write a comment after #"},
 	{"except unless but", "write from not WHO"},
 	{"and or", "write a list, as in [ssh, https]"},
-	{"for", `write until TIME, or let an address in for a time with "sluice allow"`},
+	{"for", "write until TIME, or allow an address for a time by command"},
 	{"prefix", `write log "PREFIX"`},
 	{"counter", "remove it: packets are counted for each rule"},
 	{"openssh sshd", "write ssh"},
