@@ -58,17 +58,24 @@ type Reader struct {
 }
 
 // may says whether the mode of a file lets him do something: 4 to read it, 1 to go through a folder.
-func (r *Reader) may(info fs.FileInfo, what fs.FileMode) bool {
+// A file with an ACL, which may keep from him what its mode does not, is its owner's alone.
+func (r *Reader) may(name string, what fs.FileMode) bool {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
 	of, known := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !known:
 		return false
 	case of.Uid == r.UID:
-		what <<= 6
+		return info.Mode()&(what<<6) != 0
 	case slices.Contains(r.Groups, of.Gid):
 		what <<= 3
 	}
-	return info.Mode()&what != 0
+	_, err = unix.Getxattr(name, "system.posix_acl_access", nil)
+	none := errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP)
+	return none && info.Mode()&what != 0
 }
 
 // In is what there is in one folder, for names from base, except for a file of a name in there, and for
@@ -137,15 +144,13 @@ func (v *View) lets(at *os.File) bool {
 	if v.by == nil {
 		return true
 	}
-	info, err := at.Stat()
 	name, unread := os.Readlink(link(at))
 	top, unknown := os.Readlink(link(v.root))
-	if err := errors.Join(err, unread, unknown); err != nil || !v.by.may(info, 4) {
+	if unread != nil || unknown != nil || !v.by.may(link(at), 4) {
 		return false
 	}
 	for name != top && name != "/" {
-		name = filepath.Dir(name)
-		if info, err := os.Stat(name); err != nil || !v.by.may(info, 1) {
+		if name = filepath.Dir(name); !v.by.may(name, 1) {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package view_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
@@ -179,6 +180,64 @@ func TestOf(t *testing.T) {
 	for _, name := range []string{"/", "/etc", dir} {
 		if same, err := mine.Same(name); !same || err != nil {
 			t.Errorf("%s is not the same: %v", name, err)
+		}
+	}
+}
+
+// A reader sees what the kernel would let him open.
+func TestReader(t *testing.T) {
+	dir := folder(t)
+	const user, group, other = 64001, 64002, 64003
+	for name, mode := range map[string]os.FileMode{"": 0o755, "sub": 0o700, "a.yaml": 0o640, "b.yaml": 0o604, "sub/c.yaml": 0o644, "acl.yaml": 0o640} {
+		name = filepath.Join(dir, "etc", name)
+		if filepath.Base(name) == "acl.yaml" {
+			if err := os.WriteFile(name, []byte("acl"), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(name, user, group); err != nil {
+			t.Skip(err) // only root gives files away
+		}
+	}
+	// The group's bits of the mode are the mask then: another user may read, the group may not.
+	acl := []byte{2, 0, 0, 0}
+	for _, e := range []struct {
+		tag, may uint16
+		id       uint32
+	}{{1, 6, 1<<32 - 1}, {2, 4, other}, {4, 0, 1<<32 - 1}, {16, 4, 1<<32 - 1}, {32, 0, 1<<32 - 1}} {
+		acl = binary.LittleEndian.AppendUint16(acl, e.tag)
+		acl = binary.LittleEndian.AppendUint16(acl, e.may)
+		acl = binary.LittleEndian.AppendUint32(acl, e.id)
+	}
+	if err := unix.Setxattr(dir+"/etc/acl.yaml", "system.posix_acl_access", acl, 0); err != nil {
+		t.Skip(err)
+	}
+	for name, c := range map[string]struct {
+		reader view.Reader
+		sees   []string
+	}{
+		"owner":  {view.Reader{UID: user}, []string{"a.yaml", "acl.yaml", "b.yaml", "sub/c.yaml"}},
+		"group":  {view.Reader{UID: other + 1, Groups: []uint32{group}}, []string{"a.yaml"}},
+		"others": {view.Reader{UID: other + 1}, []string{"b.yaml"}},
+	} {
+		v, err := view.In(dir+"/etc", dir+"/etc", "agent.yaml", &c.reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sees []string
+		for _, file := range []string{"a.yaml", "acl.yaml", "b.yaml", "sub/c.yaml"} {
+			switch _, err := text(v, file); {
+			case err == nil:
+				sees = append(sees, file)
+			case !errors.Is(err, fs.ErrPermission):
+				t.Errorf("%s: %s: %v", name, file, err)
+			}
+		}
+		if !reflect.DeepEqual(sees, c.sees) {
+			t.Errorf("%s sees %q, want %q", name, sees, c.sees)
 		}
 	}
 }
