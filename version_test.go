@@ -85,6 +85,8 @@ func TestVersion(t *testing.T) {
 	add("a minute later", commit("2026-11-29T08:06:00Z"), "1.2.3~git20261129.080600."+hash())
 	add("the same day", commit("2026-11-29T17:00:00Z"), "1.2.3~git20261129.170000."+hash())
 	add("the year after", commit("2027-01-01T00:00:00Z"), "1.2.3~git20270101.000000."+hash())
+	run(dir, "git", "tag", "--annotate", "--message", "candidate", "v1.2.3-rc1")
+	add("a candidate", commit("2027-01-01T00:00:05Z"), "1.2.3~git20270101.000005."+hash())
 	run(dir, "git", "tag", "--annotate", "--message", "release", "v1.2.3")
 	add("the release", run(dir, "scripts/version"), "1.2.3")
 	if got := archived(); got != "1.2.3" {
