@@ -25,7 +25,8 @@ func Packed(next http.Handler) http.Handler {
 		p := &packing{ResponseWriter: w}
 		next.ServeHTTP(p, r)
 		if p.to != nil {
-			_ = p.to.Close() // who reads no more hears nothing of it
+			_ = p.to.Close()       // who reads no more hears nothing of it
+			p.to.Reset(io.Discard) // keeps nothing of the answer
 			packers.Put(p.to)
 		}
 	})
