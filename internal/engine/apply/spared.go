@@ -46,7 +46,7 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	out := &spared{never: c.Never(), own: own, force: force}
 	if s.Reaching != nil {
 		if out.guard, err = s.Reaching(); err != nil {
-			return nil, fmt.Errorf("whom the guard of this host says that no ban may block: %w", err)
+			return nil, fmt.Errorf("read the guard of this host, which says whom no ban may block: %w", err)
 		}
 	}
 	if force {
