@@ -51,7 +51,8 @@ func (r *reaching) now() ([]apply.Reaching, error) {
 	}
 	from := r.host.sources()
 	from.Offline = true
-	by, err := from.Resolve(context.Background(), guard, host.Facts{})
+	// Zones of interfaces name no addresses, whichever the default routes leave by.
+	by, err := from.Resolve(context.Background(), guard, host.Facts{Known: true, DefaultRoute: []string{resolve.RouteInterfaces}})
 	if err != nil {
 		return nil, err
 	}
