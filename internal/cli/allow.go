@@ -75,8 +75,8 @@ host's fleet are lifted by "sluice-controller disallow".
 If somebody who is logged in over ssh could not come back, nothing changes without --force.
 ` + filesHelp + `
 
-Exit status: 0 lifted, 1 somebody would be locked out and nothing changed, 2 bad use, no such
-exception, or it failed.`,
+Exit status: 0 lifted, 1 there was none, the fleet allows it, or somebody would be locked out and
+nothing changed, 2 bad use, or it failed.`,
 		Example: `  sluice disallow 203.0.113.7 ssh
   sluice allows --json | jq -r '.[].what' | xargs -n 1 sluice disallow`,
 		Args:              cobra.RangeArgs(1, 2),

@@ -153,6 +153,8 @@ func tellOutcome(cmd *cobra.Command, w io.Writer, out *apply.Outcome) {
 		fmt.Fprintf(w, "%s runs again, which allows only ssh: apply a policy\n", closedText(out.Generation))
 	case out.Unchanged:
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
+	case out.Generation == 0:
+		fmt.Fprintln(w, "removed: no policy runs; only rules of other tools, if any, filter packets now")
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
 	}

@@ -55,7 +55,7 @@ the running policy stays.`,
 			}
 			if filepath.IsAbs(out.Policy) {
 				name := command.PlainName(command.ShellWord(out.Policy))
-				out.Notes = append(out.Notes, fmt.Sprintf("the file keeps its text, which the next apply loads: sluice history%s %d >%s writes that of this policy", command.HereArguments(cmd), out.Generation, name))
+				out.Notes = append(out.Notes, fmt.Sprintf("%s was not changed, and the next apply would load it; to write this policy there: sluice history%s %d >%s", name, command.HereArguments(cmd), out.Generation, name))
 			}
 			return printApplied(ctx, cmd, h, out, ask)
 		}),

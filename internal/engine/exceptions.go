@@ -292,16 +292,22 @@ type NotAllowedError struct{ What, Service string }
 
 func (e *NotAllowedError) Error() string {
 	if e.Service == "" {
-		return e.What + " is not allowed by command"
+		return "not allowed by command: " + e.What
 	}
-	return fmt.Sprintf("%s is not allowed by command to reach %s", e.What, e.Service)
+	return fmt.Sprintf("not allowed by command: %s to %s", e.What, e.Service)
 }
+
+// Found is for words.Ended: as "unban" of what is not banned.
+func (*NotAllowedError) Found() {}
 
 // FleetAllowsError says that the fleet of the host lets somebody in, which no command of the
 // host lifts.
 type FleetAllowsError struct{ What string }
 
-func (e *FleetAllowsError) Error() string { return e.What + " is allowed by the fleet of this host" }
+func (e *FleetAllowsError) Error() string { return "allowed by the fleet: " + e.What }
+
+// Found is for words.Ended.
+func (*FleetAllowsError) Found() {}
 
 // Disallow lifts what lets an address in: to one service, or without one to all.
 func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {

@@ -44,7 +44,10 @@ func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 		return nil
 	}
 	n, _, err := h.RunningNow()
-	out.Unchanged = out.Unchanged && n == out.Generation
+	if err == nil && n != out.Generation {
+		out.Notes = append(out.Notes, fmt.Sprintf("generation %d is generation %d with the present exceptions and additions to sets", n, out.Generation))
+		out.Unchanged = false
+	}
 	out.Generation = n
 	return err
 }

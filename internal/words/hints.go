@@ -105,7 +105,7 @@ func hintOf(err error, here string) string {
 	case *engine.NoLivingSetError:
 		return livingHint(e)
 	case *engine.FleetAllowsError:
-		return "on a controller, sluice-controller disallow " + e.What
+		return "lift it on a controller by sluice-controller disallow " + e.What
 	case *engine.NotAllowedError:
 		return fmt.Sprintf("sluice allows%s lists exceptions", here)
 	case *engine.OldGenerationError:

@@ -221,7 +221,7 @@ func TestReverted(t *testing.T) {
 		want  string
 	}{
 		"probe":      {func(k *kernel) { k.failed = "tcp 192.0.2.7:443" }, 10 * time.Second, "probe tcp 192.0.2.7:443: connection refused"},
-		"new cut":    {func(k *kernel) { k.severs = true }, 10 * time.Second, "the one from before still does"},
+		"new cut":    {func(k *kernel) { k.severs = true }, 10 * time.Second, "the one that was open still works"},
 		"all is cut": {func(k *kernel) { k.kills = true }, 3 * time.Minute, "by any connection"},
 	} {
 		t.Run(name, func(t *testing.T) {

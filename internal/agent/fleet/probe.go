@@ -71,7 +71,7 @@ func (m *Member) lostController(ctx context.Context, err error) error {
 	s := m.stream
 	m.mu.Unlock()
 	if s != nil && m.alive(ctx, s, m.Times.Try) == nil {
-		return fmt.Errorf("no new connection reaches the controller, and the one from before still does: %w", err)
+		return fmt.Errorf("new connections to the controller fail; the one that was open still works: %w", err)
 	}
 	for {
 		sleep(ctx, m.Times.Try)

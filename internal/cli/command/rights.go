@@ -1,8 +1,11 @@
 package command
 
 import (
+	"fmt"
 	"os"
+	"os/user"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -18,6 +21,11 @@ func rightsHint(text string) string {
 	case strings.Contains(text, "hint: "):
 		return ""
 	case refused && os.Geteuid() != 0:
+		if u, err := user.Current(); err == nil {
+			if hint := serviceHint(text, u); hint != "" {
+				return hint
+			}
+		}
 		return "\nhint: run it with sudo"
 	case refused && !mayAdminister():
 		return "\nhint: this needs CAP_NET_ADMIN: run it on the host, or start the container with --cap-add NET_ADMIN"
@@ -28,6 +36,24 @@ func rightsHint(text string) string {
 	}
 	return ""
 }
+
+var refusedPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(/\S+): permission denied`) })
+
+// serviceHint is what to do where the user of a service may not open one of its files, which
+// another user made; "" for other users and files.
+func serviceHint(text string, u *user.User) string {
+	path := refusedPath().FindStringSubmatch(text)
+	if path == nil || u.HomeDir == "/" || !strings.HasPrefix(path[1], u.HomeDir+"/") {
+		return ""
+	}
+	if id, err := strconv.Atoi(u.Uid); err != nil || id >= leastPerson {
+		return ""
+	}
+	return fmt.Sprintf("\nhint: as root, chown -R %s: %s gives it to user %s, as whom this runs", u.Username, u.HomeDir, u.Username)
+}
+
+// leastPerson is the lowest number of a user that is no service's.
+const leastPerson = 1000
 
 // noTables is what a kernel without nf_tables answers to the first question of each command.
 var noTables = sync.OnceValue(func() *regexp.Regexp {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"os/user"
 	"strings"
 	"testing"
 
@@ -24,5 +25,21 @@ func TestRightsHintNoNetfilter(t *testing.T) {
 	}
 	if hint := rightsHint(unix.ENOENT.Error()); hint != "" {
 		t.Errorf("a hint of a file: %q", hint)
+	}
+}
+
+// A service whose files root made is told whose they have to be; people and other files are not.
+func TestServiceHint(t *testing.T) {
+	const at = "/var/lib/sluice-controller"
+	for _, c := range []struct{ id, home, text, want string }{
+		{"998", at, "open " + at + "/trust.json: permission denied", "\nhint: as root, chown -R sluice-controller: " + at + " gives it to user sluice-controller, as whom this runs"},
+		{"998", at, "open " + at + "/trust.json: no such file or directory", ""},
+		{"998", at, "open /etc/ssl/private/key.pem: permission denied", ""},
+		{"998", "/", "open " + at + "/trust.json: permission denied", ""},
+		{"1000", at, "open " + at + "/trust.json: permission denied", ""},
+	} {
+		if got := serviceHint(c.text, &user.User{Uid: c.id, Username: "sluice-controller", HomeDir: c.home}); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
 	}
 }

@@ -215,6 +215,21 @@ func printHeld(w io.Writer, done, noun string, out *heldJSON) {
 	if out.Hosts != nil {
 		printProved(w, "enforced", out.Hosts)
 	}
+	if nowhere && len(out.Written) == 1 {
+		fmt.Fprintf(w, "hint: sluice-controller %s %s takes it back\n", map[string]string{"ban": "unban", "allow": "disallow"}[noun], takenBack(out.Written[0]))
+	}
+}
+
+// takenBack are the arguments that take back what is held.
+func takenBack(e api.Holding) string {
+	text := command.ShellWord(e.What)
+	if e.Service != "" {
+		text += " " + command.ShellWord(e.Service)
+	}
+	if e.Hosts != "" {
+		text += " --hosts " + command.ShellWord(e.Hosts)
+	}
+	return text
 }
 
 // printProved says on how many hosts something is done, and proved, and names the others.

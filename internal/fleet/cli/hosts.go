@@ -88,9 +88,9 @@ func printHosts(w io.Writer, found *api.Hosts, now time.Time) {
 	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
 	beneath := make([][]string, len(found.Hosts)) // reasons that are too long for a row
 	for i, h := range found.Hosts {
-		bundle := "-"
+		bundle := "no bundle"
 		if h.Running != 0 {
-			bundle = fmt.Sprint(h.Running)
+			bundle = fmt.Sprintf("bundle %d", h.Running)
 		}
 		if h.Desired != h.Running && h.Desired != 0 {
 			bundle += fmt.Sprintf(" → %d", h.Desired)
@@ -103,7 +103,7 @@ func printHosts(w io.Writer, found *api.Hosts, now time.Time) {
 		if len(reason) > mostInRow {
 			reason, beneath[i] = "", strings.Split(h.Reason, "\n")
 		}
-		fmt.Fprintf(table, "%s\t%s\tbundle %s\t%s\t%s\n", h.Host, command.Paint(w, colours[h.State], string(h.State)), bundle, since, reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", h.Host, command.Paint(w, colours[h.State], string(h.State)), bundle, since, reason)
 	}
 	_ = table.Flush()
 	for i, row := range strings.Split(strings.TrimSuffix(rows.String(), "\n"), "\n") {

@@ -142,29 +142,23 @@ func warnUnseen(ctx context.Context, cmd *cobra.Command, c *api.Client) {
 	if err != nil { // what comes next says it too, if it matters
 		return
 	}
-	var lacking, other []string
+	var stale []string
 	for _, h := range is.Hosts {
 		switch has := inv.Host(h.Host); {
 		case has == nil:
-			lacking = append(lacking, h.Host)
+			stale = append(stale, h.Host)
 		case !maps.Equal(has.Labels, h.Labels):
-			other = append(other, h.Host)
+			stale = append(stale, h.Host)
 		case h.Facts != "":
 			if text, err := regular.Read(has.Facts, store.MaxFacts); err != nil || trust.HashOf(text) != h.Facts {
-				other = append(other, h.Host)
+				stale = append(stale, h.Host)
 			}
 		}
 	}
-	var what []string
-	if len(lacking) > 0 {
-		what = append(what, "lacks "+english.Few(lacking, 3))
-	}
-	if len(other) > 0 {
-		what = append(what, "has other labels or facts of "+english.Few(other, 3))
-	}
-	if len(what) > 0 {
+	if len(stale) > 0 {
 		w := cmd.ErrOrStderr()
-		fmt.Fprintf(w, "%s %s %s: the policy was not checked for that; sluice-controller inventory && sluice-controller check\n", command.Paint(w, "33", "warning:"), inventoryFile(cmd), english.List(what))
+		fmt.Fprintf(w, "%s %s is out of date for %s: the policy was not checked against the labels and facts there are now; run sluice-controller inventory, then sluice-controller check\n",
+			command.Paint(w, "33", "warning:"), inventoryFile(cmd), english.Few(stale, 3))
 	}
 }
 

@@ -166,7 +166,7 @@ func TestController(t *testing.T) {
 	enrol(t, "web-1", token)
 	enrol(t, "web-2", token)
 	shown, _ = run(t, 1, "hosts", "--dir", f.dir)
-	if !strings.Contains(shown, "web-1  offline  bundle -") || !strings.Contains(shown, "it has never connected") || !strings.Contains(shown, "0 of 2 hosts proved") {
+	if !strings.Contains(shown, "web-1  offline  no bundle") || !strings.Contains(shown, "it has never connected") || !strings.Contains(shown, "0 of 2 hosts proved") {
 		t.Error(shown)
 	}
 	if shown, _ := run(t, 0, "hosts", "--dir", f.dir, "role=db"); shown != "no host\n" {
@@ -192,7 +192,7 @@ func TestController(t *testing.T) {
 	}
 	ok(t, os.WriteFile(part, text, 0o600))
 	shown, errText = run(t, 0, "publish", "--dir", f.dir, "--repository", f.repository)
-	if !strings.Contains(shown, "bundle 1 is published, and 3 files sent; roll-out 1 has begun") || !strings.Contains(errText, "inventory.yaml lacks web-2 and has other labels or facts of web-1: ") {
+	if !strings.Contains(shown, "bundle 1 is published, and 3 files sent; roll-out 1 has begun") || !strings.Contains(errText, "inventory.yaml is out of date for web-1 and web-2: ") {
 		t.Error(shown, errText)
 	}
 	ok(t, os.Remove(unseen))

@@ -130,8 +130,8 @@ func (t *tx) enrol(e Enrolment) (Host, error) {
 			return Host{}, err
 		}
 		if mine == 0 {
-			return Host{}, fmt.Errorf("host %s: %w: it was enrolled at %s with another key; revoke it first if this one replaces it",
-				e.Host, ErrTaken, english.Moment(before.Enrolled))
+			return Host{}, fmt.Errorf("host %s: %w: it was enrolled at %s with another key; if this one replaces it, first run sluice-controller revoke %s",
+				e.Host, ErrTaken, english.Moment(before.Enrolled), e.Host)
 		}
 		if before.token == token.ID {
 			return before, nil

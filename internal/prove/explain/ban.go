@@ -95,7 +95,7 @@ func (b *Ban) Of(what string) string {
 		text += b.Until.Local().Format(time.DateTime)
 	}
 	if b.Reason != "" {
-		text += fmt.Sprintf(" (%s)", b.Reason)
+		text += fmt.Sprintf(" (reason: %s)", b.Reason)
 	}
 	return text
 }

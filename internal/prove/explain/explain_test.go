@@ -135,7 +135,7 @@ func TestExplainKnowsBans(t *testing.T) {
 		{What: "192.0.2.8", Drops: set("192.0.2.8/32"), By: "by a limit", ByLimit: true, Elsewhere: true},
 		{What: "2001:db8::/32", Drops: set("2001:db8::/32"), By: "by the fleet", Fleet: true},
 	}
-	command, limit := "203.0.113.5 is banned by command, as part of 203.0.113.0/28, until it is lifted (ssh: scans)", "192.0.2.7 is banned by a limit until 2031-02-03 04:05:06"
+	command, limit := "203.0.113.5 is banned by command, as part of 203.0.113.0/28, until it is lifted (reason: ssh: scans)", "192.0.2.7 is banned by a limit until 2031-02-03 04:05:06"
 	for _, c := range []struct {
 		of            *policy.Policy
 		from          string
