@@ -23,7 +23,7 @@ func TestElsewhere(t *testing.T) {
 	at, ca := is.Web, filepath.Join(f.dir, "ca.pem")
 	for line, want := range map[string]string{
 		"access create a b --role viewer":              "wrong number of arguments: 2",
-		"access create ci":                             `required flag(s) "role" not set`,
+		"access create ci":                             "--role is missing",
 		"access create ci --role root":                 "it is viewer, operator or admin",
 		"access create ci --role viewer --for 0s":      "--for 0: it would expire at once",
 		"access create ci --role viewer --for -1h":     "write 30s, 10m, 1h30m or 1d",

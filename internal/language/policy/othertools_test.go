@@ -52,7 +52,7 @@ func TestOtherTools(t *testing.T) {
 		`allow ssh until 2027-01-31T18:00:00Z ‸src office`: "write from WHO",
 		`allow ssh ‸comment "the office"`:                  "write a comment after #",
 		`allow ssh ‸except office`:                         "write from not WHO",
-		`allow ssh ‸for 2h`:                                "sluice allow",
+		`allow ssh ‸for 2h`:                                "by command",
 		`drop log ‸prefix "in"`:                            `write log "PREFIX"`,
 		`allow ‸proto tcp from any to any`:                 "tcp/80 for TCP and UDP",
 		`{‸accept: ssh}`:                                   "as in allow: tcp/8080",
