@@ -99,6 +99,12 @@ func TestVersion(t *testing.T) {
 	write("VERSION", "1.2.4\n", 0o644)
 	add("the next version", commit("2027-01-01T00:00:20Z"), "1.2.4~git20270101.000020."+hash())
 
+	// Nobody runs what somebody called a tag.
+	run(dir, "git", "tag", `v1.2.4';touch${IFS}ran;'`)
+	if got, want := archived(), ordered[len(ordered)-1]; got != want {
+		t.Errorf("an archive of a commit with a hostile tag: %q, want %q", got, want)
+	}
+
 	for i, older := range ordered[:len(ordered)-1] {
 		newer := ordered[i+1]
 		if err := exec.CommandContext(t.Context(), "dpkg", "--compare-versions", older, "lt", newer).Run(); err != nil {
