@@ -80,7 +80,7 @@ func printEnd(w io.Writer, v *engine.Explained) {
 	case a == nil:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a && v.Banned != "":
-		printAgreement(w, "Without the ban, the compiled rules agree", "; with it, they cost", v)
+		printAgreement(w, "Without bans, the compiled rules agree", "; with them, they cost", v)
 	case *a:
 		printAgreement(w, "The compiled rules agree", "; they cost", v)
 	default:

@@ -45,8 +45,9 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	}
 	out := &spared{never: c.Never(), own: own, force: force}
 	if s.Reaching != nil {
-		if out.guard, err = s.Reaching(); err != nil {
-			return nil, fmt.Errorf("read the guard of this host, which says whom no ban may block: %w", err)
+		// By force a ban is possible while the guard has a mistake.
+		if out.guard, err = s.Reaching(); err != nil && !force {
+			return nil, remedied(ForceBan, fmt.Errorf("read the guard of this host, which says whom no ban may block: %w", err))
 		}
 	}
 	if force {

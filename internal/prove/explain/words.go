@@ -24,9 +24,9 @@ func (e *Followed) sentence(a *Answer) string {
 	}
 	switch {
 	case a.Banned != "" && e.Path.Pos.Line == 0:
-		text += fmt.Sprintf(" by a ban: %s. Without the ban, the policy %s it: %s.", a.Banned, does[e.Path.Verdict], e.Path.Why)
+		text += fmt.Sprintf(" by a ban: %s. Without bans, the policy %s it: %s.", a.Banned, does[e.Path.Verdict], e.Path.Why)
 	case a.Banned != "":
-		text += fmt.Sprintf(" by a ban: %s. Without the ban, the policy %s it by this line:", a.Banned, does[e.Path.Verdict])
+		text += fmt.Sprintf(" by a ban: %s. Without bans, the policy %s it by this line:", a.Banned, does[e.Path.Verdict])
 	case a.Stage == "routing":
 		text += " by routing, before any rule is evaluated: " + a.Why + "."
 	case a.Line == nil:
