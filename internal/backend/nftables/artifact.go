@@ -142,7 +142,7 @@ func decode(data []byte) (*artifact, error) {
 
 var (
 	errCutOff = errors.New("it is truncated")
-	errNone   = errors.New("it has an empty set or chain")
+	errNone   = errors.New("it has null for a set or chain")
 )
 
 func decodeParts(data []byte) (*artifact, error) {
