@@ -252,7 +252,9 @@ func TestCountries(t *testing.T) {
 		t.Errorf("with an agent: %+v", d)
 	}
 	data.Store("192.0.2.0,192.0.2.1,NO\n2001:db8::,2001:db8::9,SE\n")
-	h.until("refused", func() bool { return h.told("alert not-renewed : newer country data: ") && h.told("keeping the old data") })
+	h.until("refused", func() bool {
+		return h.told("alert not-renewed : newer country data: ") && h.told("keeping the old data")
+	})
 	h.until("refused in the status", func() bool { return strings.Contains(h.due(countries).Failed, "keeping the old data") })
 	data.Store("")
 	h.until("told of", func() bool { return h.told("503") })

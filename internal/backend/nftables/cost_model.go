@@ -10,8 +10,8 @@ import (
 // costs that this backend tells are made of, and what it chooses layouts by. It is
 // in the hands of whoever makes the backend ([Costs]); package calibrate measures
 // one on a host. Bytes are of kernel memory, ns of processor time. Names of JSON
-// end in the unit; what each figure is is behind its name, where * is what the
-// struct that it is in is of. See [Constants].
+// end in the unit; the comment behind a name describes the figure, where * is the
+// subject of its struct. See [Constants].
 type CostModel struct {
 	Memory MemoryCosts `json:"memory"`
 	Load   LoadCosts   `json:"load"`

@@ -176,7 +176,7 @@ func differs(flows []Flow, f field) bool {
 }
 
 // sums computes what the checksums cover beside the fields that the program
-// writes. The right checksum of the packet as it is is the complement of the
+// writes. The right checksum of a packet is the complement of the
 // sum of everything, so the rest is what is left when the fields are removed.
 func (l *layout) sums(header int) {
 	word := func(at int) uint32 { return uint32(binary.NativeEndian.Uint16(l.packet[at:])) }
