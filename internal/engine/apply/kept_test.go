@@ -175,7 +175,7 @@ func TestKeeperSeesOthers(t *testing.T) {
 	l.keeps(k, "192.0.2.1 192.0.2.2")
 	l.ns.Nft("flush ruleset")
 	for _, a := range l.keeps(k, "192.0.2.3") {
-		if a.Err == nil || !strings.Contains(a.Err.Error(), "its rules are gone") {
+		if a.Err == nil || !strings.Contains(a.Err.Error(), "removed its rules") {
 			t.Errorf("banned without rules: %+v", a)
 		}
 	}
