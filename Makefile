@@ -69,7 +69,7 @@ package: ## bin/packages: .deb and .rpm of the three programs for amd64 and arm6
 	scripts/package
 	$(if $(SIGN),scripts/apt-repository '$(SIGN)')
 
-test: ## what a change has to pass, about 9 minutes, the same inputs each time; sets up what it needs
+test: ## what a change has to pass, 6 to 8 minutes, the same inputs each time; sets up what it needs
 	scripts/test
 
 test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, race detector; PART=race, or see scripts/test
