@@ -141,9 +141,11 @@ func (h *Host) bansFirst(ctx context.Context, running *Subject, what addrset.Ran
 	}
 	for _, ban := range r.Policy.Ban {
 		for _, item := range ban.Items {
-			set := addrset.Of(item.Literal)
-			if item.Name != "" {
-				set = r.Sets[item.Name].Addresses
+			var set addrset.Set
+			if item.Name == "" {
+				set = addrset.Of(item.Literal)
+			} else if named := r.Sets[item.Name]; named != nil {
+				set = named.Addresses
 			}
 			if set.Overlaps(all) {
 				out = append(out, fmt.Sprintf("%s is banned by the policy, at %s%s", what, item.Pos, first))
