@@ -80,7 +80,7 @@ func whole(t *testing.T, s *Store, want Snapshot) {
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := unix.Mount("sluice-test", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("sluice-test", dir, "tmpfs", 0, "size=16m"); err != nil {
 		testnet.Lacks(t, "file systems to mount", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
