@@ -39,10 +39,7 @@ func (a *agent) of(f *fleet) *agent {
 // TestBansOfTwoControllers has two on one database, and a host at each.
 func TestBansOfTwoControllers(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	token := f.token(map[string]string{"role": "web"}, 2)
 	one, err := f.join("web-1", token)
 	ok(t, err)
@@ -81,10 +78,7 @@ func TestBansOfTwoControllers(t *testing.T) {
 // have, and lifts only what it knows.
 func TestBansOfARestoredDatabase(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	a, err := f.join("web-1", f.token(map[string]string{"role": "web"}, 1))
 	ok(t, err)
 	b := a.bear(nil)
@@ -140,14 +134,11 @@ func TestBansOfARestoredDatabase(t *testing.T) {
 // and signed nothing in it does not take the database of that for an older copy.
 func TestIncarnationBeforeItIsSigned(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	ok(t, f.stop())
 	f.tamper(`delete from audit where seq = (select audit_seq from fleet)`)
 	f.tamper(`update fleet set audit_seq = audit_seq - 1, audit_hash = (select hash from audit where seq = audit_seq - 1)`)
-	_, err = f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)
+	_, err := f.repository.Sign(trust.Signing{Level: 1, Restore: true, File: f.file("fleet.yaml", "", f.text), Parts: []trust.File{f.file("parts/10-base.yaml", "", "version: 1\n")}}, time.Now(), f.policy)
 	ok(t, err)
 	m, err := f.repository.Metadata()
 	ok(t, err)
@@ -165,10 +156,7 @@ func TestIncarnationBeforeItIsSigned(t *testing.T) {
 // something last in the incarnation before.
 func TestIncarnationOfAnother(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	second := f.second()
 	f.tamper(`delete from audit where seq > 1`)
 	f.tamper(`update fleet set audit_seq = 1, audit_hash = (select hash from audit where seq = 1)`)

@@ -230,10 +230,7 @@ func TestBansOfManyParts(t *testing.T) {
 // TestOlderWhileItRuns: an older copy of the database is noticed by a controller that runs.
 func TestOlderWhileItRuns(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	banned(t, f, api.NewHoldings{}, "203.0.113.1")
 	f.tamper(`delete from change where revision > (select revision - 3 from fleet); update fleet set revision = revision - 3`)
 	f.until("it is seen", func() bool {
@@ -250,10 +247,7 @@ func TestOlderWhileItRuns(t *testing.T) {
 // lifts what is of them alone.
 func TestBansOfSomeHosts(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "example.net")
-	f.text += bansText
-	_, err := f.publish("input: {default: drop}\n")
-	ok(t, err)
+	f := newBanning(t)
 	for host, env := range map[string]string{"web-1": "prod", "web-2": "test"} {
 		_, err := f.join(host, f.token(map[string]string{"role": "web", "env": env}, 1))
 		ok(t, err)

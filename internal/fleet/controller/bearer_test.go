@@ -38,6 +38,16 @@ type borne struct {
 
 const bansText = "bans: {max: 20, for: 7d, widest: [24, 48]}\nexceptions: {who: [198.51.100.0/24], longest: 8h}\n"
 
+// newBanning is a fleet that bans, with a policy.
+func newBanning(t testing.TB) *fleet {
+	t.Helper()
+	f := newFleet(t, "example.net")
+	f.text += bansText
+	_, err := f.publish("input: {default: drop}\n")
+	ok(t, err)
+	return f
+}
+
 // bear connects a host, which keeps the bans and allows that it receives until the stream ends.
 func (a *agent) bear(has *bearer) *bearer {
 	a.Helper()

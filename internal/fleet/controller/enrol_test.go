@@ -30,7 +30,7 @@ func TestRevokedAtOnce(t *testing.T) {
 		ok(t, err)
 		if m.Refused != nil {
 			if m.Refused.Kind != wire.KindRevoked || !strings.Contains(m.Refused.Text, "its disk was sold") {
-				t.Errorf("it is told %+v", m.Refused)
+				t.Errorf("refused as %+v", m.Refused)
 			}
 			break
 		}

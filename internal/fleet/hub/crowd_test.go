@@ -37,7 +37,7 @@ func TestFlood(t *testing.T) {
 			t.Errorf("%d messages at once are taken", n)
 		}
 		if m := <-got; m == nil || m.Refused == nil || m.Refused.Kind != wire.KindBusy {
-			t.Errorf("it is told %v", m)
+			t.Errorf("the message is %v, want busy", m)
 		}
 	})
 }
