@@ -1,13 +1,8 @@
 package kernels
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"sluice/internal/lab/testnet"
 )
 
 // bareScript takes nf_tables out of the kernel, and runs commands that need it.
@@ -24,26 +19,9 @@ done
 
 // TestBootBare: a kernel without nf_tables is named, by each command that needs it.
 func TestBootBare(t *testing.T) {
-	version := os.Getenv("SLUICE_TEST_BOOT")
-	if version == "" {
-		t.Skip("asked for by SLUICE_TEST_BOOT=6.1")
-	}
-	testnet.Require(t, testnet.Program("qemu-system-x86_64"), testnet.Program("busybox"))
-	binary, err := testnet.Sluice(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	script := filepath.Join(t.TempDir(), "script")
-	writeText(t, script, bareScript)
-	if err := Run(t.Context(), Options{
-		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Out: &out,
-		Files: map[string]string{"/lab/script": script}, Command: "bash /lab/script",
-	}); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
+	out := booted(t, bareScript)
 	asked := 0
-	for command := range strings.SplitSeq(out.String(), "== ") {
+	for command := range strings.SplitSeq(out, "== ") {
 		name, said, _ := strings.Cut(command, "\n")
 		needs := strings.HasPrefix(name, "sluice ") && !strings.HasPrefix(name, "sluice check")
 		if needs {
@@ -54,6 +32,6 @@ func TestBootBare(t *testing.T) {
 		}
 	}
 	if asked != 7 {
-		t.Errorf("%d commands ran\n%s", asked, out.String())
+		t.Errorf("%d commands ran\n%s", asked, out)
 	}
 }

@@ -96,3 +96,27 @@ func TestBoot(t *testing.T) {
 		t.Errorf("result: %q, %v", text, err)
 	}
 }
+
+// booted is what a script prints on a host of its own, which has sluice.
+func booted(t *testing.T, script string) string {
+	t.Helper()
+	version := os.Getenv("SLUICE_TEST_BOOT")
+	if version == "" {
+		t.Skip("asked for by SLUICE_TEST_BOOT=6.1")
+	}
+	testnet.Require(t, testnet.Program("qemu-system-x86_64"), testnet.Program("busybox"))
+	binary, err := testnet.Sluice(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	at := filepath.Join(t.TempDir(), "script")
+	writeText(t, at, script)
+	if err := Run(t.Context(), Options{
+		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Out: &out,
+		Files: map[string]string{"/lab/script": at}, Command: "bash /lab/script",
+	}); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	return out.String()
+}

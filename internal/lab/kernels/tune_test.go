@@ -1,13 +1,8 @@
 package kernels
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"sluice/internal/lab/testnet"
 )
 
 // tuneScript is what happens to settings of a whole machine. A line "did: ..." says what was
@@ -65,27 +60,10 @@ run
 // TestBootTune: the size of the connection table, which is the machine's, is set, kept for the
 // next boot, taken back by hand, by time and behind a kill, and fixes what the doctor found.
 func TestBootTune(t *testing.T) {
-	version := os.Getenv("SLUICE_TEST_BOOT")
-	if version == "" {
-		t.Skip("asked for by SLUICE_TEST_BOOT=6.1")
-	}
-	testnet.Require(t, testnet.Program("qemu-system-x86_64"), testnet.Program("busybox"))
-	binary, err := testnet.Sluice(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	script := filepath.Join(t.TempDir(), "script")
-	writeText(t, script, tuneScript)
-	if err := Run(t.Context(), Options{
-		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Out: &out,
-		Files: map[string]string{"/lab/script": script}, Command: "bash /lab/script",
-	}); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
+	out := booted(t, tuneScript)
 	for _, did := range []string{"set", "revert", "go back", "kill", "fix", "full"} {
-		if !strings.Contains(out.String(), "did: "+did+"\n") {
-			t.Fatalf("it did not %s\n%s", did, out.String())
+		if !strings.Contains(out, "did: "+did+"\n") {
+			t.Fatalf("it did not %s\n%s", did, out)
 		}
 	}
 }
