@@ -45,6 +45,7 @@ RULES
     echo "did: fix"
     echo 2048 >/proc/sys/net/netfilter/nf_conntrack_max
     echo 1024 >/proc/sys/net/netfilter/nf_conntrack_buckets
+    echo 600 >/proc/sys/net/netfilter/nf_conntrack_udp_timeout
     ip link set lo up
     for i in $(seq 2100); do exec 3<>/dev/udp/127.0.0.1/$i && echo x >&3; done 2>/dev/null
     sluice conntrack count
